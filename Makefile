@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make run` and `make test` do all of their own set-up: virtual environment, C build, and, as root on
+# a Debian host, the packages that are missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := $(wildcard native/*.c native/*.h) native/build_core.py
+
+.PHONY: run test perf lint clean
+
+run: $(STAMP)
+	$(BIN)/pagetier run
+
+test: $(STAMP)
+	.ci/need toolchain
+	$(BIN)/pytest
+
+perf: $(STAMP)
+	.ci/need perf
+	$(BIN)/python tests/perf/bench_reader.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=.layout $(BIN)/lint-imports
+
+$(STAMP): pyproject.toml setup.py $(NATIVE)
+	PYTHON="$(PYTHON)" .ci/need build
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf build dist native/_core.c native/*.so $(STAMP)

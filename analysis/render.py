@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results for people and programs: rows of a table, a Markdown block to paste, a JSON document.
+
+Cells that differ in nothing but the repetition share a row: its figures are medians over the kept
+ones, and the spread that is shown is least to greatest of their medians.  Rejected cells are never
+averaged; they are listed with their reasons.  Simulated columns say so; a missing figure is n/a.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from pagetier.analysis.derive import CellFacts, Spread, derive_cell
+from pagetier.analysis.results import Cell, Results
+from pagetier.analysis.units import format_bytes
+
+__all__ = ["COLUMNS", "cells_table", "markdown_block", "report_json"]
+
+COLUMNS = (
+    "tier",
+    "mechanism",
+    "C",
+    "layout",
+    "advice",
+    "n",
+    "s/it median [min-max]",
+    "demand GB/it",
+    "device GB/it",
+    "nominal GB/it (simulated)",
+    "amplification",
+    "in-extent amplification",
+    "over-read share",
+    "served",
+    "verdict",
+)
+
+_LEGEND = (
+    "Measured: s/it, demand, device, over-read, served. Simulated: nominal, the misses of an exact"
+    " global LRU of whole experts at C over warm-up and measured pass; amplification is"
+    " device / nominal and in-extent amplification is in-extent / nominal.",
+    "in-extent: bytes inside the experts asked for that were absent just before their read;"
+    " over-read share: the rest of what this process read, mostly readahead; served:"
+    " 1 - in-extent / demand. Without its over-read share no amplification is a verdict on reclaim.",
+    "n: kept repetitions; each s/it is the median of a measured pass, its bracket min-max over n"
+    " repetitions. Warm-up passes and rejected cells are in no figure. GB = 10^9 B.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The repetitions of one cell specification."""
+
+    spec: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+    facts: tuple[CellFacts, ...]  # of the kept cells
+
+    @property
+    def kept(self) -> int:
+        return len(self.facts)
+
+
+def cells_table(results: Results) -> list[tuple[str, ...]]:
+    """COLUMNS, then one row of texts per cell specification."""
+    return [COLUMNS, *map(_texts, _rows(results))]
+
+
+def _rows(results: Results) -> list[_Row]:
+    groups: dict[str, list[Cell]] = {}
+    for cell in results.cells:
+        spec = {key: value for key, value in cell.spec.items() if key != "repetition"}
+        groups.setdefault(json.dumps(spec, sort_keys=True), []).append(cell)
+    rows = [
+        _Row(cells[0].spec, tuple(cells), tuple(derive_cell(c) for c in cells if c.state == "kept"))
+        for cells in groups.values()
+    ]
+    return sorted(rows, key=_place)
+
+
+def _place(row: _Row) -> tuple[Any, ...]:
+    """Unlimited cells first, then each mechanism from large to small."""
+    capacity = row.spec.get("capacity_bytes")
+    names = [str(row.spec.get(key)) for key in ("tier", "layout", "advice", "pool")]
+    mechanism = str(row.spec.get("mechanism"))
+    return mechanism != "none", mechanism, -(capacity or 0), *names
+
+
+def _texts(row: _Row) -> tuple[str, ...]:
+    capacity = row.spec.get("capacity_bytes")
+    return (
+        str(row.spec.get("tier", "n/a")),
+        str(row.spec.get("mechanism", "n/a")),
+        "no limit" if capacity is None else format_bytes(capacity),
+        _layout(row.spec),
+        str(row.spec.get("advice", "n/a")),
+        str(row.kept),
+        _seconds(row),
+        _gigabytes(row, lambda facts: facts.demand_bytes),
+        _gigabytes(row, lambda facts: facts.device_bytes),
+        _gigabytes(row, lambda facts: facts.nominal_miss_bytes),
+        _factor(_median(row, lambda facts: facts.amplification)),
+        _factor(_median(row, lambda facts: facts.in_extent_amplification)),
+        _percent(_median(row, lambda facts: facts.over_read_share)),
+        _percent(_median(row, lambda facts: facts.served_fraction)),
+        _verdict(row),
+    )
+
+
+def _layout(spec: Mapping[str, Any]) -> str:
+    layout = spec.get("layout")
+    return PurePath(str(spec.get("pool", "n/a"))).name if layout is None else str(layout)
+
+
+def _median(row: _Row, figure: Callable[[CellFacts], float | None]) -> float | None:
+    """Over the repetitions; None as soon as one of them lacks the figure."""
+    values = [figure(facts) for facts in row.facts]
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known and len(known) == len(values) else None
+
+
+def _repetition_medians(row: _Row) -> Spread | None:
+    spreads = [facts.iteration_s for facts in row.facts]
+    return Spread.of([spread.median for spread in spreads if spread is not None])
+
+
+def _seconds(row: _Row) -> str:
+    spread = _repetition_medians(row)
+    if spread is None:
+        return "n/a"
+    if spread.count == 1:
+        return f"{spread.median:.4g} (n=1)"
+    return f"{spread.median:.4g} [{spread.min:.4g}-{spread.max:.4g}]"
+
+
+def _gigabytes(row: _Row, figure: Callable[[CellFacts], int | None]) -> str:
+    value = _median(row, lambda facts: facts.per_iteration(figure(facts)))
+    return "n/a" if value is None else f"{value / 1e9:.3g}"
+
+
+def _factor(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}x"
+
+
+def _percent(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1%}"
+
+
+def _verdict(row: _Row) -> str:
+    rejected = len(row.cells) - row.kept
+    if not row.kept:
+        return f"rejected ({rejected})"
+    labels = dict.fromkeys(label for cell in row.cells for label in _kept_labels(cell))
+    parts = ["kept", *labels]
+    if rejected:
+        parts.append(f"{rejected} rejected")
+    return "; ".join(parts)
+
+
+def _kept_labels(cell: Cell) -> tuple[str, ...]:
+    return cell.labels if cell.state == "kept" else ()
+
+
+# ---- Markdown -----------------------------------------------------------------------------------
+
+
+def markdown_block(results: Results) -> str:
+    """One block to paste into an issue: host and hashes, the cells, the rejected ones, a legend."""
+    name = results.meta.get("name", "campaign")
+    parts = [
+        f"### pagetier: {_plain(name)}, {len(results.cells)} cells"
+        f" ({_plain(results.meta.get('created', 'date unknown'))})",
+        _markdown_table([("fact", "value"), *host_rows(results)]),
+        _markdown_table(cells_table(results)),
+    ]
+    rejected = [_rejection(cell) for cell in results.cells if cell.state == "rejected"]
+    if rejected:
+        parts.append("\n".join(["Rejected, in no figure above:", "", *rejected]))
+    not_run = [_not_run(item) for item in results.not_run]
+    if not_run:
+        parts.append("\n".join(["Not run on this host:", "", *not_run]))
+    parts.append("\n".join(f"- {line}" for line in _LEGEND))
+    return "\n\n".join(parts) + "\n"
+
+
+def host_rows(results: Results) -> list[tuple[str, str]]:
+    """Facts that a figure depends on, and hashes of what was replayed; n/a where unknown."""
+    host, device = results.host, _mapping(results.host.get("device"))
+    meta = results.meta
+    facts: list[tuple[str, object]] = [
+        ("kernel", host.get("kernel")),
+        ("machine", host.get("machine")),
+        ("memory", _size(host.get("mem_total_bytes"))),
+        ("page size", _size(host.get("page_bytes"))),
+        ("device", _joined(device.get("name"), device.get("model"), device.get("file_system"))),
+        ("read_ahead_kb", device.get("read_ahead_kb")),
+        ("max_sectors_kb", device.get("max_sectors_kb")),
+        ("page reclaim", reclaim_name(host)),
+        ("cgroup memory controller", host.get("cgroup_memory")),
+        ("proactive reclaim", _listed(host.get("proactive_reclaim"))),
+        ("pagetier", meta.get("pagetier_version")),
+        ("trace sha256", meta.get("trace_sha256")),
+        ("plan sha256", meta.get("plan_sha256")),
+        *((f"pool sha256 {PurePath(path).name}", digest) for path, digest in results.pools.items()),
+        ("campaign sha256", meta.get("campaign_sha256")),
+    ]
+    return [(name, "n/a" if value is None else str(value)) for name, value in facts]
+
+
+def reclaim_name(host: Mapping[str, Any]) -> str | None:
+    """The reclaim implementation at work on this host; None when it was not found out."""
+    mglru = _mapping(host.get("mglru"))
+    if mglru.get("available") is False:
+        return "classic LRU (no MGLRU in this kernel)"
+    return {True: "MGLRU", False: "classic LRU (MGLRU off)"}.get(mglru.get("enabled", ...))
+
+
+def _rejection(cell: Cell) -> str:
+    spec = cell.spec
+    capacity = spec.get("capacity_bytes")
+    limit = "no limit" if capacity is None else format_bytes(capacity)
+    what = (
+        f"{spec.get('tier')}, {spec.get('mechanism')} {limit}, {_layout(spec)},"
+        f" advice {spec.get('advice')}, repetition {spec.get('repetition')}"
+    )
+    return f"- {_plain(what)}: {_plain('; '.join(cell.reasons) or 'no reason stored')}"
+
+
+def _not_run(item: Mapping[str, Any]) -> str:
+    return f"- {_plain(str(item.get('cell')))}: {_plain(str(item.get('reason')))}"
+
+
+def _markdown_table(rows: Iterable[tuple[str, ...]]) -> str:
+    header, *body = ["| " + " | ".join(map(_plain, row)) + " |" for row in rows]
+    rule = "|" + "---|" * (header.count(" | ") + 1)
+    return "\n".join([header, rule, *body])
+
+
+def _plain(text: str) -> str:
+    """One line that cannot end a table cell: names come from devices, files and kernels."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _size(value: object) -> str | None:
+    return f"{format_bytes(value)} ({value} B)" if isinstance(value, int) else None
+
+
+def _joined(*parts: object) -> str | None:
+    known = [str(part) for part in parts if part is not None]
+    return ", ".join(known) or None
+
+
+def _listed(values: object) -> str | None:
+    if not isinstance(values, list):
+        return None
+    return ", ".join(map(str, values)) or "none found"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+_LEDGER_METHODS = {
+    "first": "residency of each extent just before its read, never read before in this cell",
+    "repeat": "residency of each extent just before its read, read before in this cell",
+    "over_read": "process read_bytes - first - repeat",
+    "prefetch": "no hints are given by this tier",
+    "foreign": "device sectors x 512 - scope io, or - process read_bytes without a scope's count",
+    "residual": "scope io - process read_bytes",
+}
+
+
+def report_json(results: Results) -> dict[str, Any]:
+    """The document of ``report --json``: every figure of every cell, None where unknown."""
+    return {
+        "campaign": {**dict(results.campaign), "sha256": results.meta.get("campaign_sha256")},
+        "host": dict(results.host),
+        "cells": [_cell_json(cell, reclaim_name(results.host)) for cell in results.cells],
+    }
+
+
+def _cell_json(cell: Cell, implementation: str | None) -> dict[str, Any]:
+    facts = derive_cell(cell)
+    return {
+        "id": cell.id,
+        **{key: cell.spec.get(key) for key in _SPEC_KEYS},
+        "state": cell.state,
+        "reasons": list(cell.reasons),
+        "labels": list(cell.labels),
+        "iterations": facts.iterations,
+        **_figures(facts),
+        **_reclaim_json(facts, implementation),
+        "ledger": _ledger_json(facts),
+        "enforced": dict(cell.enforced),
+    }
+
+
+_SPEC_KEYS = (
+    "tier",
+    "mechanism",
+    "capacity_bytes",
+    "mglru",
+    "repetition",
+    "layout",
+    "pool",
+    "advice",
+    "read",
+    "threads",
+    "barrier",
+    "headroom",
+)
+
+
+def _figures(facts: CellFacts) -> dict[str, Any]:
+    spread = facts.iteration_s
+    return {
+        "iteration_s": {
+            "median": None if spread is None else spread.median,
+            "min": None if spread is None else spread.min,
+            "max": None if spread is None else spread.max,
+        },
+        "demand_bytes_per_iteration": facts.per_iteration(facts.demand_bytes),
+        "device_bytes_per_iteration": facts.per_iteration(facts.device_bytes),
+        "nominal_miss_bytes_per_iteration": facts.per_iteration(facts.nominal_miss_bytes),
+        "effective_miss_bytes_per_iteration": facts.per_iteration(facts.effective_miss_bytes),
+        "in_extent_bytes_per_iteration": facts.per_iteration(facts.in_extent_bytes),
+        "effective_capacity_bytes": facts.effective_capacity.bytes,
+        "effective_capacity_source": facts.effective_capacity.source,
+        "amplification": facts.amplification,
+        "in_extent_amplification": facts.in_extent_amplification,
+        "over_read_share": facts.over_read_share,
+        "foreign_share": facts.foreign_share,
+        "served_fraction": facts.served_fraction,
+        "served_fraction_device": facts.served_fraction_device,
+        "accepted_tokens": facts.accepted_tokens,
+        "s_per_accepted_token": facts.s_per_accepted_token,
+    }
+
+
+def _reclaim_json(facts: CellFacts, implementation: str | None) -> dict[str, Any]:
+    reclaim = facts.reclaim
+    return {
+        "scan_pages": None if reclaim is None else reclaim.scan_pages,
+        "steal_pages": None if reclaim is None else reclaim.steal_pages,
+        "scan_to_steal": None if reclaim is None else reclaim.scan_to_steal,
+        "scan_to_steal_source": None if reclaim is None else reclaim.source,
+        "reclaim_implementation": implementation,
+        "reclaim_counters": [
+            {**asdict(counter), "scan_to_steal": counter.scan_to_steal}
+            for counter in facts.reclaim_counters
+        ],
+    }
+
+
+def _ledger_json(facts: CellFacts) -> dict[str, Any]:
+    terms = {name: facts.per_iteration(value) for name, value in asdict(facts.ledger).items()}
+    return {**terms, "obtained": _LEDGER_METHODS}

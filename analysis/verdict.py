@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep or reject a cell, from evidence alone.
+
+`judge` is a pure function of stored numbers: a verdict can be recomputed later, elsewhere, under
+other limits.  Each reason is one sentence with its numbers.  A reason rejects; a label is a remark
+on a cell that may still be kept.  What the evidence for a rule needs and the host does not offer
+(a scope's events on a host without a memory controller, say) is not held against a cell, except
+where no verdict is possible without it.
+
+Keys of `cell.facts` read here, all optional: failure (text), problems (list of texts), oom_kills
+(list of texts), scope_alive (bool), hints_failed, reads_per_pass, demand_bytes_per_pass,
+distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, labels (list of texts).
+Keys of `cell.enforced`: limit_bytes, locked_bytes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pagetier.analysis.counters import (
+    counters_backwards,
+    delta,
+    device_read_bytes,
+    number,
+    process_read_bytes,
+    scope_read_bytes,
+    series,
+)
+from pagetier.analysis.facts import in_extent_bytes, minus
+from pagetier.analysis.results import Cell, Pass
+from pagetier.analysis.units import format_bytes
+
+__all__ = ["Limits", "Verdict", "judge"]
+
+PASSES = ("warm-up", "measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of what is tolerated before a cell is rejected.
+
+    Shares are of device bytes (`foreign_share`), of the larger of two counts
+    (`disagreement_share`), of the limit (`peak_tolerance`), and of what the cache must have held
+    (`charge_share`).  Byte differences up to `floor_bytes` are never held against a cell.
+    """
+
+    foreign_share: float = 0.05
+    disagreement_share: float = 0.05
+    peak_tolerance: float = 0.01
+    charge_share: float = 0.10
+    floor_bytes: int = 16 * 2**20
+
+    def tolerated_bytes(self, share: float, whole: int) -> float:
+        return max(share * whole, self.floor_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`state` is "kept" without `reasons`, else "rejected"."""
+
+    state: str
+    reasons: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def judge(cell: Cell, limits: Limits | None = None) -> Verdict:
+    """The verdict on the numbers of `cell`; its stored state and reasons are not looked at."""
+    limits = limits or Limits()
+    reasons = tuple(reason for rule in _RULES for reason in rule(cell, limits))
+    labels = tuple(label for rule in _REMARKS for label in rule(cell, limits))
+    return Verdict("rejected" if reasons else "kept", reasons, labels)
+
+
+# ---- reasons ------------------------------------------------------------------------------------
+
+
+def _ended_early(cell: Cell, _: Limits) -> Iterator[str]:
+    failure = cell.facts.get("failure")
+    if failure:
+        yield str(failure)
+    yield from map(str, cell.facts.get("problems") or ())
+    missing = [name for name in PASSES if name not in cell.passes]
+    if missing and not failure:
+        yield f"there is no {' and no '.join(missing)} pass"
+    if cell.facts.get("scope_alive") is False:
+        yield "the scope ended before the measured pass did"
+
+
+def _not_cold(cell: Cell, _: Limits) -> Iterator[str]:
+    eviction = cell.facts.get("eviction")
+    if not isinstance(eviction, Mapping):
+        yield "nothing says that the pool was cold before the warm-up pass"
+    elif eviction.get("proven") is not True:
+        yield f"the pool is not proven cold before the warm-up pass: {eviction.get('reason')}"
+
+
+def _out_of_memory(cell: Cell, _: Limits) -> Iterator[str]:
+    kills = cell.facts.get("oom_kills") or ()
+    if kills:
+        yield f"{len(kills)} OOM kills in the kernel log, the first: {kills[0]}"
+    for path in (("scope", "events", "oom"), ("scope", "events", "oom_kill")):
+        count = _growth_over_cell(cell, *path)
+        if count:
+            yield f"{count} {path[-1]} events in the scope"
+    killed = _growth_over_cell(cell, "vmstat", "oom_kill")
+    if killed:
+        yield f"the kernel killed {killed} processes for memory on this host during the cell"
+
+
+def _lock_differs(cell: Cell, _: Limits) -> Iterator[str]:
+    wanted = number(cell.enforced, "locked_bytes")
+    if cell.spec.get("mechanism") == "balloon" and wanted is None:
+        yield "the balloon's locked bytes were not read back"
+    if wanted is None:
+        return
+    for replay in _passes(cell):
+        found = {number(shot, "balloon", "vm_lck_bytes") for shot in series(replay)}
+        if found != {wanted}:
+            others = sorted(found - {wanted}, key=str)
+            yield (
+                f"VmLck of the balloon is {others[0]} B in the {replay.name} pass,"
+                f" {wanted} B were requested"
+            )
+
+
+def _limit_unknown(cell: Cell, _: Limits) -> Iterator[str]:
+    if cell.spec.get("mechanism") == "wall" and number(cell.enforced, "limit_bytes") is None:
+        yield "the kernel's memory limit was not read back, so nothing shows that there was a wall"
+
+
+def _charged_elsewhere(cell: Cell, limits: Limits) -> Iterator[str]:
+    measured = cell.passes.get("measured")
+    if measured is None or cell.spec.get("mechanism") != "wall":
+        return
+    levels = [number(shot, "scope", "file_bytes") for shot in series(measured)]
+    charged = max((level for level in levels if level is not None), default=None)
+    if charged is None:
+        yield "the file pages charged to the scope are unknown, so the wall may not hold them"
+        return
+    served = _served_bytes(measured)
+    needed = _least_charge(cell, limits)
+    if served is not None and served > 0 and charged <= needed:
+        yield (
+            f"{format_bytes(served)} were served from cache with at most {format_bytes(charged)} of"
+            " file pages charged to the scope: the pages belong to another scope, outside the wall"
+        )
+
+
+def _served_bytes(measured: Pass) -> int | None:
+    demand = sum(row.bytes for row in measured.iterations)
+    brought = in_extent_bytes(measured)
+    return minus(demand, process_read_bytes(measured) if brought is None else brought)
+
+
+def _least_charge(cell: Cell, limits: Limits) -> float:
+    """File pages that a cache which served anything must have held, with room for doubt."""
+    capacity = number(cell.spec, "capacity_bytes") or 0
+    distinct = number(cell.facts, "distinct_bytes_per_pass")
+    if distinct is not None:
+        return limits.charge_share * min(capacity, distinct)
+    # Half an expert or a share of the capacity: below that no expert can have stayed whole.
+    expert_bytes = number(cell.facts, "expert_bytes") or 0
+    return min(expert_bytes / 2, limits.charge_share * capacity)
+
+
+def _reads_short(cell: Cell, _: Limits) -> Iterator[str]:
+    reads, demand = (
+        number(cell.facts, "reads_per_pass"),
+        number(cell.facts, "demand_bytes_per_pass"),
+    )
+    for replay in _passes(cell):
+        done = sum(row.reads for row in replay.iterations)
+        if reads is not None and done != reads:
+            yield f"{done} reads were done in the {replay.name} pass, the plan has {reads}"
+        returned = sum(row.bytes for row in replay.iterations)
+        if demand is not None and returned != demand:
+            yield f"the {replay.name} pass returned {returned} B of the plan's {demand} B"
+
+
+def _unverified(cell: Cell, _: Limits) -> Iterator[str]:
+    counts = [number(replay.result, "verified_reads") or 0 for replay in _passes(cell)]
+    if counts and not sum(counts):
+        yield "the content of no read was verified"
+
+
+def _went_backwards(cell: Cell, _: Limits) -> Iterator[str]:
+    shots = [(replay.name, shot) for replay in _passes(cell) for shot in series(replay)]
+    fallen: dict[str, str] = {}
+    for (_name, before), (name, after) in pairwise(shots):
+        for counter in counters_backwards(before, after):
+            fallen.setdefault(counter, name)
+    for counter, name in fallen.items():
+        yield f"the counter {counter} went backwards in the {name} pass"
+
+
+def _device_silent(cell: Cell, _: Limits) -> Iterator[str]:
+    for replay in _passes(cell):
+        if device_read_bytes(replay) is None:
+            yield f"the device's counters are missing around the {replay.name} pass"
+    warm_up = cell.passes.get("warm-up")
+    if warm_up is None or device_read_bytes(warm_up) != 0:
+        return
+    demand = sum(row.bytes for row in warm_up.iterations)
+    if demand:
+        yield (
+            f"the warm-up pass read {format_bytes(demand)} of a cold pool, the device counted 0 B:"
+            " this is not its device, or its block accounting (queue/iostats) is off"
+        )
+
+
+def _foreign(cell: Cell, limits: Limits) -> Iterator[str]:
+    measured = cell.passes.get("measured")
+    if measured is None:
+        return
+    device, own = device_read_bytes(measured), process_read_bytes(measured)
+    if own is None:
+        own = scope_read_bytes(measured)
+    if own is None:
+        yield "neither the process nor the scope has a read count: foreign reads cannot be told"
+    if device is None or own is None:
+        return
+    foreign = device - own
+    tolerated = limits.tolerated_bytes(limits.foreign_share, device)
+    if foreign > tolerated:
+        yield (
+            f"the device read {format_bytes(device)} and this process {format_bytes(own)} of it:"
+            f" {format_bytes(foreign)} ({foreign / device:.1%}) is foreign,"
+            f" the limit is {format_bytes(tolerated)}"
+        )
+
+
+def _counts_disagree(cell: Cell, limits: Limits) -> Iterator[str]:
+    for replay in _passes(cell):
+        device = device_read_bytes(replay)
+        process, scope = process_read_bytes(replay), scope_read_bytes(replay)
+        # More on the device than ours is foreign reading; less than ours, or two counts of ours
+        # that differ, is an accounting that cannot be trusted.
+        for left, right, one_sided in (
+            (("the process", process), ("the device", device), True),
+            (("the scope", scope), ("the device", device), True),
+            (("the process", process), ("the scope", scope), False),
+        ):
+            yield from _disagreement(replay.name, left, right, one_sided, limits)
+
+
+_Count = tuple[str, int | None]
+
+
+def _disagreement(
+    name: str, left: _Count, right: _Count, one_sided: bool, limits: Limits
+) -> Iterator[str]:
+    if left[1] is None or right[1] is None:
+        return
+    difference = left[1] - right[1]
+    if one_sided and difference < 0:
+        return
+    tolerated = limits.tolerated_bytes(limits.disagreement_share, max(left[1], right[1]))
+    if abs(difference) > tolerated:
+        yield (
+            f"counts of the {name} pass disagree: {left[0]} read {format_bytes(left[1])},"
+            f" {right[0]} {format_bytes(right[1])}; the limit is {format_bytes(tolerated)}"
+        )
+
+
+def _swapped(cell: Cell, _: Limits) -> Iterator[str]:
+    for replay in _passes(cell):
+        held = [number(shot, "process", "vm_swap_bytes") or 0 for shot in series(replay)]
+        if max(held):
+            yield f"{max(held)} B of the process were swapped out in the {replay.name} pass"
+        swapped_in = delta(replay.before, replay.after, "vmstat", "pswpin")
+        if swapped_in:
+            yield f"{swapped_in} pages were swapped in during the {replay.name} pass"
+
+
+def _hints_failed(cell: Cell, _: Limits) -> Iterator[str]:
+    failed = number(cell.facts, "hints_failed")
+    if failed:
+        yield f"{failed} hints failed, so the cell measures fewer hints than it names"
+
+
+_Rule = Callable[[Cell, Limits], Iterator[str]]
+
+_RULES: tuple[_Rule, ...] = (
+    _ended_early,
+    _not_cold,
+    _out_of_memory,
+    _lock_differs,
+    _limit_unknown,
+    _charged_elsewhere,
+    _reads_short,
+    _unverified,
+    _went_backwards,
+    _device_silent,
+    _foreign,
+    _counts_disagree,
+    _swapped,
+    _hints_failed,
+)
+
+
+# ---- labels -------------------------------------------------------------------------------------
+
+
+def _wall_not_binding(cell: Cell, limits: Limits) -> Iterator[str]:
+    limit = number(cell.enforced, "limit_bytes")
+    if cell.spec.get("mechanism") != "wall" or limit is None:
+        return
+    peak, how = _peak(cell)
+    if peak is None:
+        yield "peak unknown"
+    elif peak < (1 - limits.peak_tolerance) * limit:
+        yield f"wall not binding ({how} {format_bytes(peak)} of {format_bytes(limit)})"
+
+
+def _peak(cell: Cell) -> tuple[int | None, str]:
+    """The scope's peak by the kernel, else the highest sample, which may have missed it."""
+    shots = [shot for replay in _passes(cell) for shot in series(replay)]
+    for key, how in (("peak_bytes", "peak"), ("current_bytes", "highest sample")):
+        levels = [number(shot, "scope", key) for shot in shots]
+        known = [level for level in levels if level is not None]
+        if known:
+            return max(known), how
+    return None, "peak"
+
+
+def _extent_unknown(cell: Cell, _: Limits) -> Iterator[str]:
+    measured = cell.passes.get("measured")
+    if measured is not None and in_extent_bytes(measured) is None:
+        yield "residency unknown: over-read cannot be told from reclaim"
+
+
+def _given(cell: Cell, _: Limits) -> Iterator[str]:
+    labels: Any = cell.facts.get("labels")
+    yield from map(str, labels or ())
+
+
+_REMARKS: tuple[_Rule, ...] = (_wall_not_binding, _extent_unknown, _given)
+
+
+def _passes(cell: Cell) -> list[Pass]:
+    return [cell.passes[name] for name in PASSES if name in cell.passes]
+
+
+def _growth_over_cell(cell: Cell, *keys: str) -> int | None:
+    """Growth of a counter from before the warm-up to after the measured pass."""
+    passes = _passes(cell)
+    return delta(passes[0].before, passes[-1].after, *keys) if passes else None

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `pagetier` and its sub-commands.
+
+Exit codes: 0 done and healthy; 1 a finding (rejected cells, a bad pool or trace found by a check);
+2 cannot run (bad usage, bad input, missing capability); 130 interrupted.  With ``--json`` stdout
+holds one JSON document; everything else goes to stderr.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pagetier.analysis.errors import InputError, PagetierError
+from pagetier.analysis.render import markdown_block, report_json
+from pagetier.analysis.results import read_results
+from pagetier.analysis.traces import read_trace, trace_info
+from pagetier.analysis.units import format_bytes, parse_bytes
+from pagetier.bench import show
+from pagetier.bench.doctor import doctor as examine
+from pagetier.bench.probe import probe
+from pagetier.bench.progress import ByteProgress
+from pagetier.bench.run import RunRequest, dry_run, run_campaign
+from pagetier.capacity.errors import CapacityError
+from pagetier.cgroups.errors import CgroupError
+from pagetier.cgroups.roots import Roots
+from pagetier.native.errors import ReplayError
+from pagetier.tiers.check import check_pool
+from pagetier.tiers.create import create_pool
+from pagetier.tiers.evict import evict_pool
+from pagetier.tiers.info import pool_info
+from pagetier.tiers.pool import open_pool
+
+__all__ = ["main"]
+
+DONE, FINDING, CANNOT_RUN, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="pagetier",
+    help="Who should own the expert cache?  Replays MoE expert reads under an enforced memory "
+    "budget and says, byte by byte, what the device read.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+trace_app = typer.Typer(help="Router traces.", no_args_is_help=True, rich_markup_mode=None)
+pool_app = typer.Typer(help="Expert pools.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(trace_app, name="trace")
+app.add_typer(pool_app, name="pool")
+
+stderr = Console(stderr=True)
+stdout = Console()
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help="Folder of a pool.")]
+TracePath = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A moe-route-trace file, plain or gzip.")
+]
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+@app.command(epilog="Example: pagetier doctor --pool pagetier-data/quick-pool --probe")
+def doctor(
+    pool: Annotated[Path | None, typer.Option(help="Also check this pool and its device.")] = None,
+    probe_rates: Annotated[
+        bool, typer.Option("--probe", help="Measure cold and warm read rates of the pool's device.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """What this host can do, with a remedy for each gap."""
+    if probe_rates and pool is None:
+        raise InputError("doctor --probe reads a pool; name it with --pool")
+    opened = None if pool is None else open_pool(pool)
+    document = examine(Roots(), opened)
+    if probe_rates and opened is not None:
+        document["probe"] = probe(opened, Roots())
+    if as_json:
+        _print_json(document)
+    else:
+        show.doctor(stdout, document)
+
+
+@trace_app.command("info", epilog="Example: pagetier trace info my-trace.jsonl.gz --json")
+def trace_info_command(file: TracePath, as_json: Json = False) -> None:
+    """Counts of a trace: requests, iterations, records, reads."""
+    document = trace_info(read_trace(file))
+    if as_json:
+        _print_json(document)
+    else:
+        show.pairs(stdout, document)
+
+
+@trace_app.command("check", epilog="Example: pagetier trace check my-trace.jsonl.gz")
+def trace_check(file: TracePath, as_json: Json = False) -> None:
+    """Validate a trace; exit 1 names the first bad line."""
+    try:
+        trace = read_trace(file)
+    except InputError as error:
+        _finding({"ok": False, "problem": str(error)}, str(error), as_json)
+    _verdict({"ok": True, "problem": None}, f"{file}: {len(trace.layer)} records, valid", as_json)
+
+
+def _verdict(document: dict[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        _print_json(document)
+    else:
+        print(sentence)
+
+
+def _finding(document: dict[str, Any], sentence: str, as_json: bool) -> None:
+    _verdict(document, sentence, as_json)
+    raise typer.Exit(FINDING)
+
+
+@pool_app.command(
+    "create",
+    epilog="Example: pagetier pool create --layers 24 --experts 32 --expert-bytes 13236480 my-pool",
+)
+def pool_create(
+    pool: PoolPath,
+    layers: Annotated[int, typer.Option(min=1, help="Routed layers.")],
+    experts: Annotated[int, typer.Option(min=1, help="Experts per layer.")],
+    expert_bytes: Annotated[str, typer.Option(help="Size of one expert: bytes or '2 MB'.")],
+    flat: Annotated[
+        bool, typer.Option("--flat", help="One file instead of one per expert.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the content.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Make a pool whose every byte can be verified; one file per expert by default."""
+    layout = "flat" if flat else "files"
+    with ByteProgress(stderr, f"making {pool}") as bar:
+        made = create_pool(
+            pool,
+            layers=layers,
+            experts=experts,
+            expert_bytes=parse_bytes(expert_bytes),
+            layout=layout,
+            seed=seed,
+            on_progress=bar,
+        )
+    if as_json:
+        _print_json(pool_info(made))
+    else:
+        print(
+            f"{pool}: {made.num_layers * made.num_experts} experts, {format_bytes(made.total_bytes)}"
+        )
+
+
+@pool_app.command("info", epilog="Example: pagetier pool info my-pool --json")
+def pool_info_command(pool: PoolPath, as_json: Json = False) -> None:
+    """Geometry, bytes, alignment and residency of a pool."""
+    document = pool_info(open_pool(pool))
+    if as_json:
+        _print_json(document)
+    else:
+        show.pairs(stdout, document)
+
+
+@pool_app.command("check", epilog="Example: pagetier pool check my-pool")
+def pool_check(pool: PoolPath, as_json: Json = False) -> None:
+    """Verify every extent and byte; exit 1 names the first bad expert."""
+    opened = open_pool(pool)
+    with ByteProgress(stderr, f"checking {pool}") as bar:
+        problem = check_pool(opened, on_progress=bar)
+    if problem is not None:
+        _finding({"ok": False, "problem": str(problem)}, str(problem), as_json)
+    _verdict({"ok": True, "problem": None}, f"{pool}: every expert is as it was made", as_json)
+
+
+@pool_app.command("evict", epilog="Example: sudo pagetier pool evict my-pool")
+def pool_evict(pool: PoolPath, as_json: Json = False) -> None:
+    """Drop a pool from the page cache and prove it; exit 1 when it is not proven cold."""
+    eviction = evict_pool(open_pool(pool), Roots().proc)
+    document = show.as_document(eviction)
+    if not eviction.proven:
+        _finding(document, f"{pool}: not proven cold: {eviction.reason}", as_json)
+    _verdict(
+        document, f"{pool}: cold, proven ({eviction.resident_before_pages} pages left)", as_json
+    )
+
+
+@app.command(
+    epilog="Example: sudo pagetier run examples/gpt-oss-20b.yaml --trace my-trace.jsonl.gz -o out"
+)
+def run(
+    campaign: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CAMPAIGN.yaml]", help="Default: the built-in quick campaign."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Results directory (default: a new one).")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(help="Trace file, instead of the campaign's.")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option(help="Pool folder, instead of the campaign's.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Measure the cells that -o DIR does not hold yet.")
+    ] = False,
+    only_plan: Annotated[
+        bool, typer.Option("--dry-run", help="Print the cells, their order and an estimate.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a campaign: device bytes beside simulated misses, with a verdict on each cell."""
+    request = RunRequest(campaign, output, trace, pool, resume)
+    if only_plan:
+        document = dry_run(request)
+        if as_json:
+            _print_json(document)
+        else:
+            show.plan(stdout, document)
+        return
+    directory, interrupted = run_campaign(request, stderr)
+    _present(directory, as_json)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command(epilog="Example: pagetier report pagetier-results/quick-20260101-120000")
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
+    as_json: Json = False,
+) -> None:
+    """Table and Markdown block of a results directory; needs neither root nor the machine."""
+    _present(directory, as_json)
+
+
+def _present(directory: Path, as_json: bool) -> None:
+    results = read_results(directory)
+    if as_json:
+        _print_json(report_json(results))
+    else:
+        show.cells(stdout, results)
+        print(f"\n{markdown_block(results)}\nresults: {directory}")
+    if any(cell.state == "rejected" for cell in results.cells):
+        raise typer.Exit(FINDING)
+
+
+def main() -> None:
+    """Entry point: a known error is one sentence on stderr and exit 2, never a traceback."""
+    try:
+        app(standalone_mode=True)
+    except (PagetierError, CgroupError, CapacityError, ReplayError) as error:
+        print(f"pagetier: {error}", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+    except KeyboardInterrupt:
+        print("pagetier: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this harness has made on the host, written down before it is made.
+
+One JSON file per running harness, under a state directory that outlives it.  A harness that dies
+by kill -9 leaves its file; the next start undoes exactly what the file names: scopes by their token
+and path, balloons by pid and start time.  Nothing is ever searched for by name.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from pagetier.analysis.errors import CapabilityError
+from pagetier.analysis.files import replace_file
+from pagetier.capacity.balloon import reap
+from pagetier.capacity.procstat import read_start_ticks
+from pagetier.cgroups.roots import Roots
+from pagetier.cgroups.scope import remove_stale
+
+__all__ = ["Journal", "only_one", "recover", "state_dir"]
+
+Value = str | int | list[str]
+
+
+def state_dir() -> Path:
+    """Where journals live: the same for every harness of this user on this boot."""
+    if os.geteuid() == 0:
+        return Path("/run/pagetier")
+    return Path(os.environ.get("XDG_RUNTIME_DIR", f"/tmp/pagetier-{os.geteuid()}")) / "pagetier"
+
+
+def start_ticks(pid: int, roots: Roots) -> int | None:
+    """When the process started; with the pid it names it for good.  None: it is gone."""
+    try:
+        return read_start_ticks(roots, pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+class Journal:
+    """The open journal of this harness; a context manager that removes it when nothing is left."""
+
+    def __init__(self, directory: Path, roots: Roots) -> None:
+        self.token = secrets.token_hex(4)
+        self._directory = directory
+        self._path = directory / f"{self.token}.json"
+        self._entries: list[dict[str, Value]] = []
+        self._scopes = 0
+        self._owner = {
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid(), roots),
+            "boot_id": _boot_id(roots),
+        }
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._write()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def next_scope_name(self) -> str:
+        """A name no other harness can have: it carries this journal's token."""
+        self._scopes += 1
+        return f"pagetier-{self.token}-{self._scopes}"
+
+    @contextlib.contextmanager
+    def entry(self, **fields: Value) -> Iterator[None]:
+        """Note a thing for as long as it exists on the host."""
+        self._entries.append(fields)
+        self._write()
+        yield
+        # Not in a finally: what could not be removed must stay on record for the next start.
+        self._entries.remove(fields)
+        self._write()
+
+    def _write(self) -> None:
+        document = {"token": self.token, "owner": self._owner, "entries": self._entries}
+        replace_file(self._path, json.dumps(document).encode())
+
+
+def _boot_id(roots: Roots) -> str:
+    return (roots.proc / "sys/kernel/random/boot_id").read_text().strip()
+
+
+@contextlib.contextmanager
+def only_one(directory: Path) -> Iterator[None]:
+    """Two campaigns on one host would be each other's foreign traffic: the second is refused."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CapabilityError(
+                f"{directory / 'lock'}: another campaign is running on this host and would share "
+                "its device and memory; wait for it to end"
+            ) from None
+        yield
+
+
+def recover(directory: Path, roots: Roots) -> list[str]:
+    """Undo what dead harnesses left on this host; says what was undone, one line each."""
+    done: list[str] = []
+    for path in sorted(directory.glob("*.json")):
+        document = json.loads(path.read_text())
+        if _is_alive(document["owner"], roots):
+            continue
+        if document["owner"]["boot_id"] == _boot_id(roots):
+            for entry in document["entries"]:
+                done += _undo(entry, document["token"], roots)
+        path.unlink()
+    return done
+
+
+def _is_alive(owner: dict[str, int | str], roots: Roots) -> bool:
+    if owner["boot_id"] != _boot_id(roots):
+        return False
+    return start_ticks(int(owner["pid"]), roots) == owner["start_ticks"]
+
+
+def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:
+    match entry["kind"]:
+        case "scope":
+            left = [path for path in map(Path, entry["paths"]) if path.exists()]
+            for path in left:
+                remove_stale(path, token)
+            return [f"removed the scope {path} of a harness that died" for path in left]
+        case "balloon":
+            killed = reap(entry["pid"], entry["start_ticks"], roots)
+            return [f"ended the balloon {entry['pid']} of a harness that died"] if killed else []
+        case kind:
+            raise CapabilityError(
+                f"a journal of a newer pagetier names '{kind}', which this one cannot undo; "
+                "run the newer one once"
+            )

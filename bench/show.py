@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How documents look on a terminal; every number shown also stands in the ``--json`` form."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pagetier.analysis.render import cells_table
+from pagetier.analysis.results import Results
+from pagetier.analysis.units import format_bytes
+
+__all__ = ["as_document", "cells", "doctor", "pairs", "plan"]
+
+
+def as_document(record: Any) -> dict[str, Any]:
+    """A frozen record as a JSON object."""
+    return asdict(record)
+
+
+def pairs(console: Console, document: dict[str, Any]) -> None:
+    """One key and value per line; nested keys joined by dots; a missing value is n/a."""
+    for key, value in _flat(document):
+        console.print(f"{key:<28} {_text(value)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _flat(document: dict[str, Any], prefix: str = "") -> "list[tuple[str, Any]]":
+    rows: list[tuple[str, Any]] = []
+    for key, value in document.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", value))
+    return rows
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "n/a"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def doctor(console: Console, document: dict[str, Any]) -> None:
+    """Capabilities with what was found; the remedy stands under each gap."""
+    signs = {True: "ok  ", False: "GAP ", None: "?   "}
+    for item in document["requirements"]:
+        line = f"{signs[item['ok']]} {item['name']}: {item['found']}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        if item["ok"] is not True and item["remedy"]:
+            console.print(f"       {item['remedy']}", highlight=False, markup=False, soft_wrap=True)
+    if "probe" in document:
+        console.print("probe", highlight=False)
+        pairs(console, document["probe"])
+
+
+def plan(console: Console, document: dict[str, Any]) -> None:
+    """The forecast of a dry run."""
+    table = Table("#", "cell", "demand", "device (simulated)", "about")
+    for number, row in enumerate(document["cells"], start=1):
+        table.add_row(
+            str(number),
+            row["cell"],
+            format_bytes(row["demand_bytes"]),
+            format_bytes(row["device_bytes"]),
+            f"{row['seconds']:.0f} s",
+        )
+    console.print(table)
+    assumed = document["assumed"]
+    console.print(
+        f"about {document['seconds'] / 60:.0f} min, {format_bytes(document['device_bytes'])} from "
+        f"the device, assuming {format_bytes(assumed['device_bytes_per_s'])}/s from it and "
+        f"{format_bytes(assumed['memory_bytes_per_s'])}/s from memory",
+        highlight=False,
+    )
+
+
+def cells(console: Console, results: Results) -> None:
+    """The campaign's table: measured beside simulated, the verdict last."""
+    rows = cells_table(results)
+    table = Table(*rows[0])
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaign files: what is accepted, and that every mistake names file, line and field."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pagetier.analysis.errors import InputError
+from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
+
+MINIMAL = """\
+trace: traces/a.jsonl
+pool: pools/a
+mechanisms: [none]
+"""
+
+
+def load(tmp_path: Path, text: str, **overrides: str) -> "list[CellSpec]":
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    return plan_cells(load_campaign(path, **overrides))
+
+
+def error_of(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_campaign(path)
+    return str(caught.value).removeprefix(f"{tmp_path}/")
+
+
+def test_minimal_campaign_is_one_cell(tmp_path: Path) -> None:
+    (cell,) = load(tmp_path, MINIMAL)
+    assert (cell.tier, cell.mechanism, cell.capacity_bytes) == ("page-cache", "none", None)
+    assert (cell.read, cell.advice, cell.threads, cell.barrier) == ("pread", "default", 8, "record")
+
+
+def test_sizes_are_decimal_or_binary(tmp_path: Path) -> None:
+    text = "trace: t\npool: p\nmechanisms: [wall]\ncapacities: [7.5 GB, 500 MiB, 123]\n"
+    capacities = {cell.capacity_bytes for cell in load(tmp_path, text)}
+    assert capacities == {7_500_000_000, 524_288_000, 123}
+
+
+def test_cells_are_the_product_and_none_has_no_capacity(tmp_path: Path) -> None:
+    text = (
+        "trace: t\npool: [p, q]\nmechanisms: [none, wall]\ncapacities: [1 MB, 2 MB, 3 MB]\n"
+        "advice: [default, random]\nrepetitions: 2\n"
+    )
+    cells = load(tmp_path, text)
+    assert len({cell.id for cell in cells}) == len(cells) == 2 * 2 * 2 * (1 + 3)
+    assert {cell.capacity_bytes for cell in cells if cell.mechanism == "none"} == {None}
+
+
+def test_order_is_seeded_and_repetitions_come_in_turn(tmp_path: Path) -> None:
+    text = "trace: t\npool: p\nmechanisms: [wall]\ncapacities: [1, 2, 3, 4, 5, 6]\nrepetitions: 3\n"
+    first, again = load(tmp_path, text), load(tmp_path, text)
+    assert first == again
+    assert [cell.repetition for cell in first] == [1] * 6 + [2] * 6 + [3] * 6
+    assert first != load(tmp_path, text + "seed: 1\n")
+    blocks = [[c.capacity_bytes for c in first[at : at + 6]] for at in (0, 6, 12)]
+    assert len({tuple(block) for block in blocks}) > 1
+    assert all(Counter(block) == Counter(blocks[0]) for block in blocks)
+
+
+def test_command_line_replaces_trace_but_keeps_its_cut(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("trace: {path: a, steps: 10}\npool: p\nmechanisms: [none]\n")
+    campaign = load_campaign(path, trace="b", pool="q")
+    assert (campaign.trace.path, campaign.trace.steps) == ("b", 10)
+    assert [pool.path for pool in campaign.pool] == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "c.yaml: a campaign is a mapping"),
+        ("- a\n", "c.yaml: a campaign is a mapping"),
+        ("trace: [\n", "c.yaml:2: not valid YAML"),
+        ("pool: p\n", "c.yaml:1: key 'trace' is missing"),
+        (
+            MINIMAL + "capacites: [1]\n",
+            "c.yaml:4: unknown key 'capacites'; did you mean 'capacities'?",
+        ),
+        (MINIMAL + "zzz: 1\n", "c.yaml:4: unknown key 'zzz'; known keys: trace, pool"),
+        (MINIMAL + "threads: 0\n", "c.yaml:4: threads: Input should be greater than 0"),
+        (MINIMAL + "threads: many\n", "c.yaml:4: threads: Input should be a valid integer"),
+        (MINIMAL + "capacities:\n  - 1 MB\n  - 5 XB\n", "c.yaml:6: capacities.1: "),
+        (MINIMAL + "capacities: [0]\n", "c.yaml:4: capacities.0: Input should be greater than 0"),
+        (MINIMAL + "read: aio\n", "c.yaml:4: read: Input should be 'pread' or 'mmap'"),
+        (MINIMAL + "advice: [fast]\n", "c.yaml:4: advice.0: "),
+        (MINIMAL + "headroom: lots\n", "c.yaml:4: headroom: "),
+        (
+            MINIMAL + "limits:\n  foreign: 0.1\n",
+            "c.yaml:5: unknown key 'limits.foreign'; did you mean",
+        ),
+        (MINIMAL + "trace: b\n", "c.yaml:4: key 'trace' stands twice"),
+        ("trace: {steps: 3}\npool: p\n", "c.yaml:1: trace: name either 'path' or 'generate'"),
+        ("trace: t\npool: p\n", "c.yaml:1: campaign: 'capacities' is needed by"),
+        ("trace: t\npool: p\nmechanisms: []\n", "c.yaml:3: mechanisms: "),
+        ("trace: t\npool: []\nmechanisms: [none]\n", "c.yaml:2: pool: "),
+        (
+            "trace: t\npool:\n  path: p\n  create: {layers: 2, experts: 2}\nmechanisms: [none]\n",
+            "c.yaml:4: key 'pool.0.create.expert_bytes' is missing",
+        ),
+    ],
+)
+def test_mistakes_name_file_line_and_field(tmp_path: Path, text: str, message: str) -> None:
+    assert error_of(tmp_path, text).startswith(message)
+
+
+def test_missing_and_binary_files_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read the campaign: No such file"):
+        load_campaign(tmp_path / "absent.yaml")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="it is not UTF-8 text"):
+        load_campaign(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize("name", ["quick", "gpt-oss-20b"])
+def test_shipped_examples_are_valid(name: str) -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.yaml"
+    assert plan_cells(load_campaign(path))
