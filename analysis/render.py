@@ -43,7 +43,7 @@ _LEGEND = (
     " device / nominal and in-extent amplification is in-extent / nominal.",
     "in-extent: bytes inside the experts asked for that were absent just before their read;"
     " over-read share: the rest of what this process read, mostly readahead; served:"
-    " 1 - in-extent / demand. Without its over-read share no amplification is a verdict on reclaim.",
+    " 1 - in-extent / demand. Without its over-read share no amplification judges reclaim.",
     "n: kept repetitions; each s/it is the median of a measured pass, its bracket min-max over n"
     " repetitions. Warm-up passes and rejected cells are in no figure. GB = 10^9 B.",
 )
@@ -213,7 +213,7 @@ def reclaim_name(host: Mapping[str, Any]) -> str | None:
     mglru = _mapping(host.get("mglru"))
     if mglru.get("available") is False:
         return "classic LRU (no MGLRU in this kernel)"
-    return {True: "MGLRU", False: "classic LRU (MGLRU off)"}.get(mglru.get("enabled", ...))
+    return {True: "MGLRU", False: "classic LRU (MGLRU off)"}.get(mglru.get("enabled"))
 
 
 def _rejection(cell: Cell) -> str:

@@ -175,38 +175,36 @@ def read_results(directory: Path) -> Results:
 @contextmanager
 def _opened(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / "results.db"
-    if not directory.is_dir():
-        raise InputError(f"{directory}: no such directory: give the directory of a campaign")
-    if not path.is_file():
-        raise InputError(f"{directory}: no results.db in it: give the directory of a campaign")
     try:
-        db = _connect(path)
-    except sqlite3.Error as error:
+        db = _connect(_existing(directory, path))
+    except (OSError, sqlite3.Error) as error:
         raise InputError(f"{path}: cannot be opened ({error}): check who may read it") from error
     try:
         yield db
     except sqlite3.DatabaseError as error:
-        raise InputError(f"{path}: not a results database ({error}): name another") from error
+        raise InputError(
+            f"{path}: not a readable results database ({error}): name another"
+        ) from error
     finally:
         db.close()
 
 
+def _existing(directory: Path, path: Path) -> Path:
+    if not directory.is_dir():
+        raise InputError(f"{directory}: no such directory: give the directory of a campaign")
+    if not path.is_file():
+        raise InputError(f"{directory}: no results.db in it: give the directory of a campaign")
+    return path
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
-    db = sqlite3.connect(f"{uri}?mode=ro", uri=True)
-    try:
-        db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        db.close()
-        # A WAL database needs its -shm file even for reading, and a reader who may not write there
-        # cannot make it.  With no -wal left, the database file is complete and can be read alone.
-        if path.with_name("results.db-wal").exists():
-            raise
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
-    except sqlite3.DatabaseError:
-        db.close()
-        raise
-    return db
+    wal = path.with_name(f"{path.name}-wal")
+    # Even to read a WAL database SQLite makes a -wal and a -shm file beside it, which a reader who
+    # may not write there cannot do, and which root would leave behind.  While nobody writes there
+    # is no -wal: then the database file is complete and can be read alone.
+    alone = not wal.exists() or wal.stat().st_size == 0
+    mode = "mode=ro&immutable=1" if alone else "mode=ro"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)
 
 
 def _meta(directory: Path, db: sqlite3.Connection) -> dict[str, str]:
@@ -248,7 +246,8 @@ def _cell(directory: Path, db: sqlite3.Connection, row: tuple[Any, ...]) -> Cell
 
 def _passes(where: str, db: sqlite3.Connection, cell_id: str) -> Iterator[Pass]:
     rows = db.execute(
-        "SELECT name, before, after, result FROM passes WHERE cell_id = ?", (cell_id,)
+        "SELECT name, before, after, result FROM passes WHERE cell_id = ? ORDER BY rowid",
+        (cell_id,),
     ).fetchall()
     for name, before, after, result in rows:
         inside = f"{where}, {name} pass"

@@ -117,9 +117,10 @@ def _lock_differs(cell: Cell, _: Limits) -> Iterator[str]:
     for replay in _passes(cell):
         found = {number(shot, "balloon", "vm_lck_bytes") for shot in series(replay)}
         if found != {wanted}:
-            others = sorted(found - {wanted}, key=str)
+            other = min(found - {wanted}, key=str)
+            shown = "unknown" if other is None else f"{other} B"
             yield (
-                f"VmLck of the balloon is {others[0]} B in the {replay.name} pass,"
+                f"VmLck of the balloon is {shown} in the {replay.name} pass,"
                 f" {wanted} B were requested"
             )
 

@@ -24,7 +24,7 @@ from pagetier.bench.device import Device
 from pagetier.bench.driver import Driver, WorkerFailure
 from pagetier.bench.estimate import capacity_experts
 from pagetier.bench.journal import Journal
-from pagetier.bench.kernel.kmsg import oom_kills, open_kernel_log
+from pagetier.bench.kernel.kmsg import KernelLog, oom_kills, open_kernel_log
 from pagetier.bench.snapshot import Snapshots
 from pagetier.bench.timeline import Timeline
 from pagetier.bench.worker import write_job
@@ -78,6 +78,7 @@ class Bench:
 class _Evidence:
     """What a cell has shown so far; a failure half way keeps the part before it."""
 
+    pids: set[int] = field(default_factory=set)
     enforced: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     passes: dict[str, Pass] = field(default_factory=dict)
@@ -95,8 +96,7 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     except (WorkerFailure, CapacityError, CgroupError) as error:
         evidence.facts["failure"] = str(error)
     if log is not None:
-        with log:
-            evidence.facts["oom_kills"] = [kill.message for kill in oom_kills(log.read())]
+        evidence.facts |= _log_facts(log, evidence.pids)
     if "measured" in evidence.passes:
         evidence.facts |= _effective_facts(bench, pool, evidence.passes["measured"])
     unjudged = Cell(
@@ -114,6 +114,17 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     )
     verdict = judge(unjudged, bench.limits)
     return replace(unjudged, state=verdict.state, reasons=verdict.reasons, labels=verdict.labels)
+
+
+def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
+    """OOM kills of our own processes and of the whole host; those inside other cgroups are not ours.
+
+    With records lost, an empty list is no proof: how many is noted beside it.
+    """
+    with log:
+        kills = oom_kills(log.read())
+        ours = [kill for kill in kills if kill.pid in own_pids or not kill.in_cgroup]
+        return {"oom_kills": [kill.message for kill in ours], "kernel_log_lost": log.lost}
 
 
 def _effective_facts(bench: Bench, pool: Pool, measured: Pass) -> dict[str, Any]:
@@ -159,6 +170,7 @@ def _measure(
         _scope(bench) as scope,
         Driver(job_dir, scope) as worker,
     ):
+        evidence.pids.add(worker.pid)
         ready = worker.wait_ready()
         if scope is not None:
             scope.attach(ready["pid"])
@@ -166,12 +178,13 @@ def _measure(
         evidence.facts["kept_open_files"] = ready["kept_open_files"]
         with _enforced(bench, spec, scope) as enforcement:
             evidence.enforced = asdict(enforcement.enforced)
+            evidence.pids |= _balloon_pids(enforcement)
             with Snapshots(
                 bench.roots,
                 device=bench.device,
                 scope=scope,
                 worker_pid=ready["pid"],
-                balloon_pid=_balloon_pid(enforcement),
+                balloon_pid=next(iter(_balloon_pids(enforcement)), None),
             ) as snapshots:
                 for name, verify_every in (("warm-up", VERIFY_EVERY), ("measured", 0)):
                     observer.start_pass(name)
@@ -217,8 +230,8 @@ def _enforced(bench: Bench, spec: CellSpec, scope: Scope | None) -> Iterator[Enf
             yield enforcement
 
 
-def _balloon_pid(enforcement: Enforcement) -> int | None:
-    return enforcement.process.pid if isinstance(enforcement, BalloonEnforcement) else None
+def _balloon_pids(enforcement: Enforcement) -> set[int]:
+    return {enforcement.process.pid} if isinstance(enforcement, BalloonEnforcement) else set()
 
 
 def _mechanism(bench: Bench, spec: CellSpec) -> Mechanism:

@@ -25,7 +25,7 @@ from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress
 from pagetier.bench.run import RunRequest, dry_run, run_campaign
 from pagetier.capacity.errors import CapacityError
-from pagetier.cgroups.errors import CgroupError
+from pagetier.cgroups.errors import CgroupError, ParseError
 from pagetier.cgroups.roots import Roots
 from pagetier.native.errors import ReplayError
 from pagetier.tiers.check import check_pool
@@ -251,7 +251,7 @@ def main() -> None:
     """Entry point: a known error is one sentence on stderr and exit 2, never a traceback."""
     try:
         app(standalone_mode=True)
-    except (PagetierError, CgroupError, CapacityError, ReplayError) as error:
+    except (PagetierError, CgroupError, CapacityError, ParseError, ReplayError) as error:
         print(f"pagetier: {error}", file=sys.stderr)
         sys.exit(CANNOT_RUN)
     except KeyboardInterrupt:

@@ -140,7 +140,9 @@ def _counters(device: Device, roots: Roots) -> tuple[int, int | None]:
 
 def _not_cold(cold: _Pass) -> str | None:
     least_bytes = cold.bytes * (1 - _TOLERATED_SHARE)
-    if cold.resident_before_bytes != 0:
+    if cold.resident_before_bytes is None:
+        return "unknown how much of the pool was cached before"
+    if cold.resident_before_bytes:
         return f"{cold.resident_before_bytes} bytes of the pool were cached before"
     if cold.brought_bytes < least_bytes:
         return f"only {cold.brought_bytes} of {cold.bytes} bytes came from the device"

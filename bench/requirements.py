@@ -212,12 +212,12 @@ def _open_files(host: Findings) -> Requirement:
 def _map_count(host: Findings) -> Requirement:
     limit, files = host.max_map_count, host.pool.files
     ok = None if limit is None or files is None else files + _OTHER_MAPPINGS <= limit
-    wanted = (files or 0) + _OTHER_MAPPINGS
+    at_least = "" if files is None else f"={files + _OTHER_MAPPINGS}"
     return Requirement(
         name="mappings",
         ok=ok,
         found=f"vm.max_map_count {_or_unknown(limit)}, pool of {_or_unknown(files)} files",
-        remedy=f"`sysctl -w vm.max_map_count={wanted}`, or read with pread",
+        remedy=f"raise it (`sysctl -w vm.max_map_count{at_least}`), or read with pread",
         needed_for=("mmap",),
     )
 
@@ -299,14 +299,14 @@ def _over_read(host: Findings) -> Requirement:
         ok = True
     elif layout is not None and expert_bytes is not None and limit_bytes is not None:
         ok = expert_bytes <= limit_bytes
-    wanted_kb = -(-(expert_bytes or 0) // 1024)
+    at_least = "" if expert_bytes is None else f" to {-(-expert_bytes // 1024)}"
     return Requirement(
         name="readahead against expert size",
         ok=ok,
         found=f"layout {_or_unknown(layout)}, experts of {_or_unknown(expert_bytes)} bytes, reads "
         f"over {_or_unknown(limit_bytes)} bytes are read ahead past their end",
-        remedy="use one file per expert or `advice: random`, or raise read_ahead_kb to "
-        f"{wanted_kb}: a neighbour's bytes would count as device reads",
+        remedy=f"use one file per expert or `advice: random`, or raise read_ahead_kb{at_least}: a "
+        "neighbour's bytes would count as device reads",
     )
 
 

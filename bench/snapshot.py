@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pagetier.bench.device import Device
 from pagetier.bench.kernel.diskstats import parse_diskstats
+from pagetier.bench.kernel.numa import node_folders, parse_node_meminfo
 from pagetier.bench.kernel.procio import parse_process_io
 from pagetier.bench.kernel.text import HeldFile
 from pagetier.bench.kernel.vmstat import parse_vmstat, recorded
@@ -69,6 +70,13 @@ class Snapshots:
         self._pressure = {
             kind: HeldFile(proc / "pressure" / kind) for kind in ("memory", "io", "cpu")
         }
+        folders = node_folders(roots.sys)
+        # A single node says nothing that vmstat does not.
+        self._nodes = {
+            str(index): HeldFile(folder / "meminfo")
+            for index, folder in folders.items()
+            if len(folders) > 1
+        }
         self._worker = None if worker_pid is None else _Process.open(roots, worker_pid)
         self._balloon = None if balloon_pid is None else _Process.open(roots, balloon_pid)
 
@@ -80,7 +88,8 @@ class Snapshots:
 
     def close(self) -> None:
         """Close every held file."""
-        for held in (self._diskstats, self._vmstat, self._meminfo, *self._pressure.values()):
+        single = (self._diskstats, self._vmstat, self._meminfo)
+        for held in (*single, *self._pressure.values(), *self._nodes.values()):
             held.close()
         for process in (self._worker, self._balloon):
             if process is not None:
@@ -95,6 +104,7 @@ class Snapshots:
             "scope": None if self._scope is None else _take_scope(self._scope),
             "vmstat": self._take_vmstat(),
             "meminfo": self._take_meminfo(),
+            "nodes": {index: _node(held) for index, held in self._nodes.items()} or None,
             "psi": {kind: _host_pressure(held) for kind, held in self._pressure.items()},
             "balloon": None if self._balloon is None else self._balloon.take_locked(),
         }
@@ -105,12 +115,15 @@ class Snapshots:
             return None
         disk = (self._device.major, self._device.minor)
         part = self._device.partition
-        inner = None if part is None else (part.major, part.minor)
-        lines = parse_diskstats(text, only=(disk, inner), where=str(self._diskstats.path))
+        inner = disk if part is None else (part.major, part.minor)
+        lines = parse_diskstats(text, only={disk, inner}, where=str(self._diskstats.path))
         if disk not in lines:
             return None
-        partition = lines[inner].as_dict() if inner is not None and inner in lines else None
-        return {**lines[disk].as_dict(), "partition": partition}
+        partition = lines.get(inner) if part is not None else None
+        return {
+            **lines[disk].as_dict(),
+            "partition": None if partition is None else partition.as_dict(),
+        }
 
     def _take_vmstat(self) -> dict[str, int] | None:
         text = self._vmstat.read()
@@ -160,6 +173,15 @@ class _Process:
     def close(self) -> None:
         self.io.close()
         self.status.close()
+
+
+def _node(held: HeldFile) -> dict[str, int | None] | None:
+    # The page cache stays on the node of its first reader: a cell should see where it lies.
+    text = held.read()
+    if text is None:
+        return None
+    sizes = parse_node_meminfo(text, where=str(held.path))
+    return {"file_bytes": sizes.get("FilePages"), "free_bytes": sizes.get("MemFree")}
 
 
 def _host_pressure(held: HeldFile) -> dict[str, int | None] | None:

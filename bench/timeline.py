@@ -39,6 +39,7 @@ class Timeline:
         self._samples: deque[dict[str, Any]] = deque()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="timeline")
         self._sampling: Future[None] | None = None
+        self._latest: dict[str, Any] | None = None
         self.missed_ticks = 0
 
     def __enter__(self) -> Self:
@@ -55,8 +56,8 @@ class Timeline:
         self._sampling = self._executor.submit(self._run)
 
     def latest(self) -> dict[str, Any] | None:
-        """The newest sample not yet drained."""
-        return self._samples[-1] if self._samples else None
+        """The newest sample, for a display; None before the first."""
+        return self._latest
 
     def drain(self) -> list[dict[str, Any]]:
         """Samples since the last call, so that a long pass need not keep them all in memory."""
@@ -81,7 +82,8 @@ class Timeline:
         start_ns = time.monotonic_ns()
         tick = 0
         while not self._stopping.is_set():
-            self._samples.append(self._take())
+            self._latest = self._take()
+            self._samples.append(self._latest)
             now_ns = time.monotonic_ns()
             tick, missed = next_tick(start_ns, self._interval_ns, tick, now_ns)
             self.missed_ticks += missed

@@ -5,8 +5,9 @@ The limit counts what the program itself holds as well as the page cache, so a l
 leave less than C for the cache: headroom gives that back.  It is a fixed number of bytes (6 GiB in
 the paper) or `auto`, the anonymous and kernel memory that the scope holds when the wall goes up,
 never its file pages.  memory.stat is flushed lazily, every 2 s or when enough has changed
-(FLUSH_TIME in mm/memcontrol.c), hence the pause before `auto` is read.
-Raises CapacityError when the limit could not bind (an ancestor's is lower) or could only end in OOM.
+(mm/memcontrol.c, FLUSH_TIME), hence the pause before `auto` is read.
+
+Raises CapacityError when the limit cannot bind (an ancestor's is lower) or can only end in OOM.
 """
 
 import mmap

@@ -41,16 +41,29 @@ uint64_t pt_pages_touched(uint64_t offset, uint64_t length)
     return length ? (offset + length - 1) / page - offset / page + 1 : 0;
 }
 
-int64_t pt_cachestat_pages(int fd, uint64_t offset, uint64_t length)
+static int64_t cachestat_once(int fd, uint64_t offset, uint64_t length)
 {
     struct cachestat_range range = {offset, length};
     struct cachestat pages;
 
-    if (length == 0) /* for the kernel: to the end of the file */
-        return 0;
     if (syscall(SYS_cachestat, fd, &range, &pages, 0) < 0)
         return -errno;
     return (int64_t)pages.cached;
+}
+
+int64_t pt_cachestat_pages(int fd, uint64_t offset, uint64_t length)
+{
+    if (length == 0) /* for the kernel: to the end of the file */
+        return 0;
+    int64_t cached = cachestat_once(fd, offset, length);
+    if (cached < 0 || (uint64_t)cached == pt_pages_touched(offset, length))
+        return cached;
+    /* Preempted while it stands in the middle of a large folio, the call goes on a whole folio
+     * further and misses the pages between: measured on 6.18, 2 of 100,000 calls under load on
+     * cached files (xas_pause in filemap_cachestat).  The chance that both answers are short is
+     * that number squared. */
+    int64_t again = cachestat_once(fd, offset, length);
+    return again < 0 || again > cached ? again : cached;
 }
 
 int64_t pt_mincore_mapped_pages(const void *address, uint64_t length)

@@ -46,6 +46,15 @@ class Eviction:
 
 def evict_pool(pool: Pool, proc: Path, max_attempts: int = MAX_ATTEMPTS) -> Eviction:
     """Drops all files of the pool from the page cache; InputError when it lives in memory."""
+    try:
+        return _evict(pool, proc, max_attempts)
+    except OSError as error:
+        raise InputError(
+            f"{pool.root}: could not be evicted ({error.strerror}); check its device and try again"
+        ) from error
+
+
+def _evict(pool: Pool, proc: Path, max_attempts: int) -> Eviction:
     with pool.opened() as root_fd:
         require_device_backed(root_fd, pool.root)
         before = left = _resident_files(pool, root_fd)

@@ -20,6 +20,7 @@ __all__ = [
     "exists",
     "explain",
     "open_beneath",
+    "open_regular",
     "opened_directory",
     "opened_regular",
     "require_device_backed",
@@ -54,16 +55,18 @@ def open_beneath(root_fd: int, name: str, flags: int) -> int:
     *parents, last = name.split("/")
     if any(part in ("", ".", "..") for part in (*parents, last)):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
-    directory_fd = os.dup(root_fd)
+    directory_fd = root_fd
     try:
         for parent in parents:
             child_fd = os.open(parent, DIRECTORY_FLAGS | os.O_PATH, dir_fd=directory_fd)
-            os.close(directory_fd)
+            if directory_fd != root_fd:
+                os.close(directory_fd)
             directory_fd = child_fd
         # O_NONBLOCK: a FIFO planted under the name of an expert must not hang the opening.
         return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644, dir_fd=directory_fd)
     finally:
-        os.close(directory_fd)
+        if directory_fd != root_fd:
+            os.close(directory_fd)
 
 
 def exists(directory_fd: int, name: str) -> bool:
@@ -75,13 +78,20 @@ def exists(directory_fd: int, name: str) -> bool:
     return True
 
 
+def open_regular(root_fd: int, name: str) -> int:
+    """A read-only descriptor of a regular file beneath root_fd; the caller closes it."""
+    fd = open_beneath(root_fd, name, os.O_RDONLY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a regular file", name)
+    return fd
+
+
 @contextmanager
 def opened_regular(root_fd: int, name: str) -> Iterator[int]:
-    """A read-only descriptor of a regular file beneath root_fd."""
-    fd = open_beneath(root_fd, name, os.O_RDONLY)
+    """``open_regular`` for the length of a block."""
+    fd = open_regular(root_fd, name)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", name)
         yield fd
     finally:
         os.close(fd)

@@ -8,7 +8,6 @@ Opening a pool validates its manifest and looks at the first and the last file o
 byte is there is the question of ``pagetier.tiers.check``.
 """
 
-import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from pagetier.analysis.errors import InputError
 from pagetier.native.reader import EXTENT_DTYPE, ExtentTable
-from pagetier.tiers.filesystem import exists, explain, opened_directory, opened_regular
+from pagetier.tiers.filesystem import exists, explain, open_regular, opened_directory
 from pagetier.tiers.manifest import (
     MANIFEST_NAME,
     MAX_MANIFEST_BYTES,
@@ -110,25 +109,31 @@ class Pool:
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """A descriptor of the pool's folder."""
-        with opened_directory(self.root) as root_fd:
+        """A descriptor of the pool's folder; InputError when it is gone."""
+        try:
+            root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise InputError(f"{self.root}: {explain(error)}") from error
+        try:
             yield root_fd
+        finally:
+            os.close(root_fd)
 
     @contextmanager
     def opened_file(self, root_fd: int, name: str) -> Iterator[int]:
         """A read-only descriptor of one file; InputError when it is missing, or a link."""
-        with _opened_or_input_error(root_fd, name, self.root / name) as fd:
-            yield fd
-
-
-@contextmanager
-def _opened_or_input_error(root_fd: int, name: str, path: Path) -> Iterator[int]:
-    with contextlib.ExitStack() as stack:
+        fd = _open_or_input_error(root_fd, name, self.root)
         try:
-            fd = stack.enter_context(opened_regular(root_fd, name))
-        except OSError as error:
-            raise InputError(f"{path}: {explain(error)}") from error
-        yield fd
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _open_or_input_error(root_fd: int, name: str, root: Path) -> int:
+    try:
+        return open_regular(root_fd, name)
+    except OSError as error:
+        raise InputError(f"{root / name}: {explain(error)}") from error
 
 
 def locate(manifest: PoolManifest, expert: int) -> tuple[str, int]:
@@ -165,10 +170,10 @@ def _read_pool(root: Path, root_fd: int) -> Pool:
         raise InputError(
             f"{root}: is no pool (no {MANIFEST_NAME} in it); make one with `pagetier pool create`"
         )
-    path = root / MANIFEST_NAME
-    with _opened_or_input_error(root_fd, MANIFEST_NAME, path) as fd:
-        raw = os.read(fd, MAX_MANIFEST_BYTES + 1)
-    return Pool(root, parse_manifest(raw, str(path)), manifest_digest(raw))
+    with open(_open_or_input_error(root_fd, MANIFEST_NAME, root), "rb") as file:
+        raw = file.read(MAX_MANIFEST_BYTES + 1)
+    manifest = parse_manifest(raw, str(root / MANIFEST_NAME))
+    return Pool(root, manifest, manifest_digest(raw))
 
 
 def _require_size(pool: Pool, root_fd: int, name: str) -> None:

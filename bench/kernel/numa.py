@@ -12,7 +12,7 @@ from pathlib import Path
 from pagetier.bench.kernel.text import parse_count, read_text
 from pagetier.cgroups.errors import ParseError
 
-__all__ = ["Node", "parse_node_meminfo", "read_nodes"]
+__all__ = ["Node", "node_folders", "parse_node_meminfo", "read_nodes"]
 
 _LINE = re.compile(r"Node\s+\d+\s+([^:]+):\s+(\S+)(?:\s+(kB))?\s*")
 
@@ -45,11 +45,15 @@ def parse_node_meminfo(text: str, *, where: str = "nodeN/meminfo") -> dict[str, 
     return values
 
 
+def node_folders(sys: Path) -> dict[int, Path]:
+    """The kernel's folder of each node, in order; empty on a kernel without NUMA."""
+    folders = (sys / "devices/system/node").glob("node*")
+    return dict(sorted((int(path.name[4:]), path) for path in folders if path.name[4:].isdecimal()))
+
+
 def read_nodes(sys: Path) -> tuple[Node, ...]:
     """The nodes of this host in order; empty on a kernel without NUMA."""
-    folders = (sys / "devices/system/node").glob("node*")
-    indexed = [(int(path.name[4:]), path) for path in folders if path.name[4:].isdecimal()]
-    found = [_node(index, folder) for index, folder in sorted(indexed)]
+    found = [_node(index, folder) for index, folder in node_folders(sys).items()]
     return tuple(node for node in found if node is not None)
 
 

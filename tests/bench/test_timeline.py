@@ -55,9 +55,11 @@ def test_samples_in_order_until_stopped() -> None:
         return {"n": taken[-1]}
 
     timeline = Timeline(take, interval_s=0.001)
+    assert timeline.latest() is None
     timeline.start()
     assert enough.wait(10)
     samples = timeline.stop()
+    assert timeline.latest() == samples[-1]
     assert [sample["n"] for sample in samples] == taken
     count = len(taken)
     time.sleep(0.01)

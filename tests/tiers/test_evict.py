@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
 import os
 import shutil
 import subprocess
@@ -108,6 +109,33 @@ def test_pages_in_flight_are_waited_for(make: MakePool, empty_proc: Path) -> Non
         os.close(fd)
     assert eviction.proven
     assert resident_bytes(pool) == 0
+
+
+def test_what_stays_is_written_back_before_it_is_dropped_again(
+    make: MakePool, empty_proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make("flat")
+    calls: list[str] = []
+    counts = iter([4, 4, 4, 0])
+    monkeypatch.setattr(evict, "resident_pages", lambda fd, offset, length: next(counts))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append("sync"))
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: calls.append("drop"))
+    assert evict_pool(pool, empty_proc) == Eviction(4, 0, 3, True, None)
+    assert calls == ["drop", "sync", "drop", "sync", "drop"]
+
+
+def test_a_device_error_is_told_in_one_sentence(
+    make: MakePool, empty_proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make()
+
+    def failing(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(evict, "resident_pages", lambda fd, offset, length: 1)
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(InputError, match=r"could not be evicted \(Input/output error\)"):
+        evict_pool(pool, empty_proc)
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,18 @@ def test_holes_are_a_problem(make: MakePool) -> None:
     (problem,) = storage_problems(pool)
     assert problem.startswith(f"{pool.root / pool.files()[3]}: is not fully allocated")
     assert "2 of 15 files" in problem
+
+
+def test_a_file_that_is_half_a_hole_is_a_problem(make: MakePool) -> None:
+    pool = make(expert_bytes=65536)
+    os.truncate(pool.root / pool.files()[14], 32768)
+    os.truncate(pool.root / pool.files()[14], 65536)
+    (problem,) = storage_problems(pool)
+    assert "1 of 15 files" in problem
+
+
+def test_a_pool_that_is_gone_is_an_input_error(make: MakePool) -> None:
+    pool = make()
+    shutil.rmtree(pool.root)
+    with pytest.raises(InputError, match="is missing"):
+        storage_problems(pool)

@@ -52,7 +52,7 @@ def test_disk_and_partition_stay_two_lines() -> None:
 
 def test_only_skips_the_others() -> None:
     text = f"   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n{COLUMNS_14}\n"
-    assert parse_diskstats(text, only={(259, 0), None}) == {(259, 0): NVME}
+    assert parse_diskstats(text, only={(259, 0)}) == {(259, 0): NVME}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_record_with_more_header_fields() -> None:
 
 @pytest.mark.parametrize("text", ["", "6,1;text", "6,1,2,-", "6,x,2,-;text", "6,1,x,-;text"])
 def test_malformed_record(text: str) -> None:
-    with pytest.raises(ParseError, match="^/dev/kmsg"):
+    with pytest.raises(ParseError, match=r"^/dev/kmsg"):
         parse_record(text)
 
 

@@ -45,7 +45,9 @@ def test_no_mount() -> None:
     assert mount_of(Path("/a"), ()) is None
 
 
-@pytest.mark.parametrize("line", ["1 2 3", "1 2 0:3 / / rw ext4 /dev/x rw", "1 2 0:3 / / rw - ext4"])
+@pytest.mark.parametrize(
+    "line", ["1 2 3", "1 2 0:3 / / rw ext4 /dev/x rw", "1 2 0:3 / / rw - ext4"]
+)
 def test_malformed_mount(line: str) -> None:
     with pytest.raises(ParseError, match=r"mountinfo:1: .* is not a mount"):
         parse_mountinfo(line)

@@ -26,12 +26,17 @@ write_bytes: 6
 cancelled_write_bytes: 7
 """
 
-LIMITS = """Limit                     Soft Limit           Hard Limit           Units     
-Max cpu time              unlimited            unlimited            seconds   
-Max open files            1024                 524288               files     
-Max locked memory         8388608              unlimited            bytes     
-Max nice priority         0                    0                    
-"""
+# The kernel pads every column, the last one too.
+LIMITS = "".join(
+    f"{title:<25} {soft:<20} {hard:<20} {units:<10}\n"
+    for title, soft, hard, units in (
+        ("Limit", "Soft Limit", "Hard Limit", "Units"),
+        ("Max cpu time", "unlimited", "unlimited", "seconds"),
+        ("Max open files", "1024", "524288", "files"),
+        ("Max locked memory", "8388608", "unlimited", "bytes"),
+        ("Max nice priority", "0", "0", ""),
+    )
+)
 
 
 def test_process_io() -> None:

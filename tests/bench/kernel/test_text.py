@@ -53,7 +53,7 @@ def test_selected(text: str, chosen: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "a b", "[a] [b]"])
 def test_no_single_selection(text: str) -> None:
-    with pytest.raises(ParseError, match="^f:1: "):
+    with pytest.raises(ParseError, match=r"^f:1: "):
         parse_selected(text, "f")
 
 
@@ -81,13 +81,15 @@ def test_held_file_that_never_was(tmp_path: Path) -> None:
 
 
 def test_held_file_of_an_ended_process_is_none() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    ) as process:
-        with HeldFile(Path(f"/proc/{process.pid}/status")) as held:
-            assert f"Pid:\t{process.pid}\n" in (held.read() or "")
-            process.communicate(b"\n")
-            assert held.read() is None
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        ) as process,
+        HeldFile(Path(f"/proc/{process.pid}/status")) as held,
+    ):
+        assert f"Pid:\t{process.pid}\n" in (held.read() or "")
+        process.communicate(b"\n")
+        assert held.read() is None
 
 
 def test_closing_twice_closes_no_other_file(tmp_path: Path) -> None:

@@ -63,13 +63,19 @@ def test_older_names_are_brought_to_the_present_ones() -> None:
     assert "pgscan_file" not in values
 
 
+def test_a_total_that_is_there_is_not_summed_again() -> None:
+    values = parse_vmstat("allocstall 5\nallocstall_normal 3\npgscan_kswapd_normal 4\n")
+    assert values["allocstall"] == 5
+    assert values["pgscan_kswapd"] == 4
+
+
 def test_order_does_not_matter() -> None:
     assert parse_vmstat("\n".join(reversed(PRESENT.splitlines()))) == parse_vmstat(PRESENT)
 
 
 @pytest.mark.parametrize("text", ["", "pgpgin", "pgpgin x\n", "pgpgin 1 2\n", "pgpgin -1\n"])
 def test_malformed(text: str) -> None:
-    with pytest.raises(ParseError, match="^/proc/vmstat"):
+    with pytest.raises(ParseError, match=r"^/proc/vmstat"):
         parse_vmstat(text)
 
 

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pagetier.analysis.render import COLUMNS, cells_table, markdown_block, report_json
+from pagetier.analysis.results import Cell, Results
+
+Amend = Callable[..., Cell]
+MB = 10**6
+S = 10**9
+
+HOST = {
+    "kernel": "6.1.0-49",
+    "machine": "x86_64",
+    "page_bytes": 4096,
+    "mem_total_bytes": 8_000_000_000,
+    "mglru": {"available": True, "mask": 7, "enabled": True},
+    "cgroup_memory": "v1",
+    "proactive_reclaim": [],
+    "device": {
+        "name": "vda",
+        "model": "A|B",
+        "file_system": "ext4",
+        "read_ahead_kb": 128,
+        "max_sectors_kb": 1280,
+    },
+}
+
+META = {
+    "name": "quick",
+    "created": "2026-01-01T00:00:00+00:00",
+    "pagetier_version": "0.1.0",
+    "campaign_sha256": "camp1",
+    "trace_sha256": "trace1",
+    "plan_sha256": "plan1",
+}
+
+
+def results_of(cells: list[Cell], **more: Any) -> Results:
+    fields: dict[str, Any] = {
+        "path": Path("/results"),
+        "meta": META,
+        "campaign": {"threads": 8},
+        "host": HOST,
+        "pools": {"/data/my-pool": "pool1"},
+        "not_run": (),
+        "cells": tuple(cells),
+    }
+    return Results(**{**fields, **more})
+
+
+def repetition(cell: Cell, number: int, **changes: Any) -> Cell:
+    """The same cell again, its iterations longer by a second for each repetition."""
+    measured = cell.passes["measured"]
+    rows = tuple(
+        dataclasses.replace(row, wall_ns=row.wall_ns + (number - 1) * S)
+        for row in measured.iterations
+    )
+    passes = {**cell.passes, "measured": dataclasses.replace(measured, iterations=rows)}
+    spec = {**cell.spec, "repetition": number}
+    return dataclasses.replace(cell, id=f"c{number}", spec=spec, passes=passes, **changes)
+
+
+def row_of(results: Results, number: int = 1) -> dict[str, str]:
+    return dict(zip(COLUMNS, cells_table(results)[number], strict=True))
+
+
+def test_one_cell_is_one_row(cell: Cell) -> None:
+    results = results_of([cell])
+    assert cells_table(results)[0] == COLUMNS
+    assert row_of(results) == {
+        "tier": "page-cache",
+        "mechanism": "wall",
+        "C": "500 MB",
+        "layout": "files",
+        "advice": "default",
+        "n": "1",
+        "s/it median [min-max]": "2.5 (n=1)",
+        "demand GB/it": "0.5",
+        "device GB/it": "0.128",
+        "nominal GB/it (simulated)": "0.12",
+        "amplification": "1.07x",
+        "in-extent amplification": "0.83x",
+        "over-read share": "20.0%",
+        "served": "80.0%",
+        "verdict": "kept",
+    }
+
+
+def test_repetitions_share_a_row_with_their_spread(cell: Cell) -> None:
+    results = results_of([repetition(cell, number) for number in (1, 2, 4)])
+    assert len(cells_table(results)) == 2
+    assert row_of(results)["n"] == "3"
+    assert row_of(results)["s/it median [min-max]"] == "3.5 [2.5-5.5]"
+
+
+def test_a_rejected_repetition_is_counted_and_never_averaged(cell: Cell) -> None:
+    bad = repetition(cell, 9, state="rejected", reasons=("x",), labels=("bad label",))
+    row = row_of(results_of([cell, bad]))
+    assert (row["n"], row["s/it median [min-max]"]) == ("1", "2.5 (n=1)")
+    assert row["verdict"] == "kept; 1 rejected"
+
+
+def test_a_row_of_rejected_cells_has_no_figures(cell: Cell) -> None:
+    row = row_of(results_of([dataclasses.replace(cell, state="rejected")]))
+    assert (row["n"], row["verdict"]) == ("0", "rejected (1)")
+    figures = COLUMNS[COLUMNS.index("s/it median [min-max]") : -1]
+    assert {row[name] for name in figures} == {"n/a"}
+
+
+def test_labels_stand_in_the_verdict(cell: Cell) -> None:
+    cells = [repetition(cell, n, labels=("wall not binding",)) for n in (1, 2)]
+    assert row_of(results_of(cells))["verdict"] == "kept; wall not binding"
+
+
+def test_cells_that_differ_in_anything_else_are_apart(cell: Cell, amend: Amend) -> None:
+    others = [
+        amend(("spec", "advice"), "random"),
+        amend(("spec", "layout"), "flat"),
+        amend(("spec", "capacity_bytes"), 700 * MB),
+        amend(("spec", "threads"), 1),
+        amend(("spec", "pool"), "/data/other"),
+    ]
+    assert len(cells_table(results_of([cell, *others]))) == 7
+
+
+def test_rows_go_from_no_limit_to_the_smallest_capacity(cell: Cell, amend: Amend) -> None:
+    free = amend(("spec", "capacity_bytes"), None, amend(("spec", "mechanism"), "none"))
+    cells = [cell, amend(("spec", "capacity_bytes"), 9 * MB), free]
+    cells += [amend(("spec", "capacity_bytes"), 700 * MB)]
+    table = cells_table(results_of(cells))
+    assert [row[2] for row in table[1:]] == ["no limit", "700 MB", "500 MB", "9.00 MB"]
+
+
+def test_unknown_figures_are_not_numbers(cell: Cell, amend: Amend) -> None:
+    rows = tuple(
+        dataclasses.replace(row, first_bytes=None, nominal_misses=0)
+        for row in cell.passes["measured"].iterations
+    )
+    row = row_of(results_of([amend(("measured", "iterations"), rows)]))
+    names = ["amplification", "in-extent amplification", "over-read share", "served"]
+    assert [row[name] for name in names] == ["n/a"] * 4
+    assert row["nominal GB/it (simulated)"] == "0"
+
+
+def test_one_repetition_without_a_figure_leaves_the_row_without_it(
+    cell: Cell, amend: Amend
+) -> None:
+    blind = amend(("measured", "after", "device"), None, repetition(cell, 2))
+    assert row_of(results_of([cell, blind]))["device GB/it"] == "n/a"
+
+
+def test_markdown_block(cell: Cell) -> None:
+    bad = repetition(cell, 2, state="rejected", reasons=("8.00 MB are foreign", "oom\n| x"))
+    results = results_of([cell, bad], not_run=({"cell": "balloon 1 GB", "reason": "no lock"},))
+    block = markdown_block(results)
+    for line in (
+        "### pagetier: quick, 2 cells (2026-01-01T00:00:00+00:00)",
+        "| kernel | 6.1.0-49 |",
+        "| page size | 4.10 KB (4096 B) |",
+        "| device | vda, A\\|B, ext4 |",
+        "| read_ahead_kb | 128 |",
+        "| max_sectors_kb | 1280 |",
+        "| page reclaim | MGLRU |",
+        "| cgroup memory controller | v1 |",
+        "| proactive reclaim | none found |",
+        "| pagetier | 0.1.0 |",
+        "| trace sha256 | trace1 |",
+        "| plan sha256 | plan1 |",
+        "| pool sha256 my-pool | pool1 |",
+        "| campaign sha256 | camp1 |",
+        "- page-cache, wall 500 MB, files, advice default, repetition 2:"
+        " 8.00 MB are foreign; oom \\| x",
+        "- balloon 1 GB: no lock",
+    ):
+        assert f"\n{line}\n" in f"\n{block}\n", line
+    assert "Simulated: nominal" in block
+    assert block.endswith("\n")
+
+
+def test_tables_in_the_block_have_one_width(cell: Cell) -> None:
+    lines = markdown_block(results_of([cell])).splitlines()
+    wide = [line for line in lines if line.startswith("|") and "page-cache" in line]
+    header = next(line for line in lines if line.startswith("| tier"))
+    rule = lines[lines.index(header) + 1]
+    assert len(wide) == 1
+    assert header.count("|") == rule.count("|") == wide[0].count("|") == len(COLUMNS) + 1
+
+
+def test_a_block_without_any_host_fact(cell: Cell) -> None:
+    block = markdown_block(results_of([cell], host={}, meta={}, pools={}))
+    assert "| kernel | n/a |" in block
+    assert "| page reclaim | n/a |" in block
+    assert "Rejected" not in block
+    assert "Not run" not in block
+
+
+@pytest.mark.parametrize(
+    ("mglru", "name"),
+    [
+        ({"available": False, "enabled": None}, "classic LRU (no MGLRU in this kernel)"),
+        ({"available": True, "enabled": False}, "classic LRU (MGLRU off)"),
+        ({"available": True, "enabled": True}, "MGLRU"),
+        ({"available": True, "enabled": None}, "n/a"),
+        (None, "n/a"),
+    ],
+)
+def test_reclaim_is_named(cell: Cell, mglru: Any, name: str) -> None:
+    block = markdown_block(results_of([cell], host={**HOST, "mglru": mglru}))
+    assert f"| page reclaim | {name} |" in block
+
+
+def test_json_document(cell: Cell) -> None:
+    document = report_json(results_of([cell]))
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["campaign"] == {"threads": 8, "sha256": "camp1"}
+    assert document["host"] == HOST
+    (found,) = document["cells"]
+    expected = {
+        "id": "c1",
+        "tier": "page-cache",
+        "mechanism": "wall",
+        "capacity_bytes": 500 * MB,
+        "mglru": "keep",
+        "repetition": 1,
+        "state": "kept",
+        "reasons": [],
+        "iteration_s": {"median": 2.5, "min": 2.0, "max": 3.0},
+        "demand_bytes_per_iteration": 500 * MB,
+        "device_bytes_per_iteration": 128 * MB,
+        "nominal_miss_bytes_per_iteration": 120 * MB,
+        "effective_capacity_bytes": 450 * MB,
+        "amplification": pytest.approx(256 / 240),
+        "in_extent_amplification": pytest.approx(200 / 240),
+        "served_fraction": pytest.approx(0.8),
+        "accepted_tokens": 4,
+        "s_per_accepted_token": pytest.approx(1.25),
+        "scan_pages": 600,
+        "steal_pages": 400,
+        "scan_to_steal": 1.5,
+        "reclaim_implementation": "MGLRU",
+        "over_read_share": pytest.approx(0.2),
+    }
+    assert {key: found[key] for key in expected} == expected
+    ledger = dict(found["ledger"])
+    obtained = ledger.pop("obtained")
+    assert ledger == {
+        "first": 10 * MB,
+        "repeat": 90 * MB,
+        "over_read": 25 * MB,
+        "prefetch": 0,
+        "foreign": 3 * MB,
+        "residual": 0,
+    }
+    assert sum(ledger.values()) == found["device_bytes_per_iteration"]
+    assert obtained.keys() == ledger.keys()
+
+
+def test_json_of_a_cell_that_never_ran(cell: Cell) -> None:
+    failed = dataclasses.replace(cell, state="rejected", reasons=("died",), passes={})
+    (found,) = report_json(results_of([failed]))["cells"]
+    assert found["iteration_s"] == {"median": None, "min": None, "max": None}
+    assert found["amplification"] is None
+    assert found["reasons"] == ["died"]
+    assert found["ledger"]["foreign"] is None

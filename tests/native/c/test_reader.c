@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The C core against faults that no file system produces on demand: pread is wrapped by the linker
+ * (-Wl,--wrap=pread).  Usage: test_reader DIRECTORY, an empty one for its files. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "content.h"
+#include "histogram.h"
+#include "reader.h"
+#include "residency.h"
+#include "schedule.h"
+
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { EXPERTS = 12, EXPERT_BYTES = 70001, RECORDS = 96, WIDTH = 4, ITERATIONS = 12, SEED = 99 };
+enum { READS = RECORDS * WIDTH };
+
+/* ---- A pread that fails on demand ---- */
+
+enum injection { NONE, SHORT_READS, INTERRUPTED, DEVICE_ERROR, HELD };
+
+static _Atomic int injection;
+static _Atomic unsigned calls;
+static _Atomic int release_held;
+
+ssize_t __real_pread(int fd, void *buffer, size_t length, off_t offset);
+ssize_t __wrap_pread(int fd, void *buffer, size_t length, off_t offset);
+
+static void pause_ms(long ms)
+{
+    struct timespec time = {0, ms * 1000000};
+
+    nanosleep(&time, NULL);
+}
+
+ssize_t __wrap_pread(int fd, void *buffer, size_t length, off_t offset)
+{
+    unsigned call = atomic_fetch_add(&calls, 1);
+
+    switch (atomic_load(&injection)) {
+    case SHORT_READS:
+        return __real_pread(fd, buffer, 1 + call * 7919 % (length < 20000 ? length : 20000), offset);
+    case INTERRUPTED:
+        if (call % 3 != 0) {
+            errno = EINTR;
+            return -1;
+        }
+        return __real_pread(fd, buffer, length, offset);
+    case DEVICE_ERROR:
+        if (call == 57) {
+            errno = EIO;
+            return -1;
+        }
+        return __real_pread(fd, buffer, length, offset);
+    case HELD:
+        while (call == 0 && !atomic_load(&release_held))
+            pause_ms(1);
+        return __real_pread(fd, buffer, length, offset);
+    default:
+        return __real_pread(fd, buffer, length, offset);
+    }
+}
+
+/* ---- A pool of one file per expert, and a plan over it ---- */
+
+struct fixture {
+    char directory[512];
+    char paths_text[EXPERTS][600];
+    const char *paths[EXPERTS];
+    struct pt_extent extents[2 * EXPERTS];
+    uint64_t expert_start[EXPERTS + 1];
+    struct pt_pool pool;
+    struct pt_options options;
+    uint32_t experts[READS];
+    uint64_t record_start[RECORDS + 1];
+    uint64_t iteration_start[ITERATIONS + 1];
+    struct pt_plan plan;
+    uint64_t columns[5][ITERATIONS];
+    uint64_t histogram[PT_HISTOGRAM_BUCKETS];
+    struct pt_pass pass;
+    struct pt_fault fault;
+    struct pt_reader *reader;
+};
+
+static void make_file(struct fixture *f, uint32_t expert)
+{
+    uint64_t written = 0;
+    int cancel = 0;
+
+    snprintf(f->paths_text[expert], sizeof f->paths_text[expert], "%s/%u", f->directory, expert);
+    f->paths[expert] = f->paths_text[expert];
+    int fd = open(f->paths[expert], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    CHECK(pt_content_write(fd, 3, EXPERT_BYTES, SEED, expert, &written, &cancel) == 0);
+    CHECK(written == EXPERT_BYTES);
+    close(fd);
+}
+
+static void make_pool(struct fixture *f)
+{
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        make_file(f, e);
+        /* In two pieces, cut where no word and no page is. */
+        uint64_t first = 4099 + 1000 * e;
+        f->extents[2 * e] = (struct pt_extent){e, 3, first};
+        f->extents[2 * e + 1] = (struct pt_extent){e, 3 + first, EXPERT_BYTES - first};
+        f->expert_start[e + 1] = 2 * (e + 1);
+    }
+    f->pool = (struct pt_pool){f->paths, EXPERTS, f->extents, 2 * EXPERTS, f->expert_start, EXPERTS};
+}
+
+static void make_plan(struct fixture *f)
+{
+    for (uint32_t i = 0; i < READS; i++)
+        f->experts[i] = i * 7 % EXPERTS;
+    for (uint32_t r = 0; r <= RECORDS; r++)
+        f->record_start[r] = r * WIDTH;
+    for (uint32_t i = 0; i <= ITERATIONS; i++)
+        f->iteration_start[i] = i * (RECORDS / ITERATIONS);
+    /* An empty iteration, with an empty record in the next one. */
+    f->iteration_start[5] = f->iteration_start[4];
+    f->record_start[f->iteration_start[5] + 1] = f->record_start[f->iteration_start[5]];
+    f->plan = (struct pt_plan){f->experts, READS, f->record_start, f->iteration_start, RECORDS,
+                               ITERATIONS};
+}
+
+static void make_pass(struct fixture *f)
+{
+    f->pass = (struct pt_pass){
+        .iteration_end_ns = f->columns[0],
+        .iteration_bytes = f->columns[1],
+        .iteration_reads = f->columns[2],
+        .iteration_first_bytes = f->columns[3],
+        .iteration_repeat_bytes = f->columns[4],
+        .latency_histogram = f->histogram,
+        .verify_every = 1,
+        .content_seed = SEED,
+    };
+}
+
+static struct fixture *setup(const char *directory)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+
+    CHECK(f);
+    snprintf(f->directory, sizeof f->directory, "%s", directory);
+    make_pool(f);
+    make_plan(f);
+    make_pass(f);
+    f->options = (struct pt_options){.threads = 4, .max_open_files = EXPERTS};
+    atomic_store(&injection, NONE);
+    atomic_store(&calls, 0);
+    atomic_store(&release_held, 0);
+    return f;
+}
+
+static void open_reader(struct fixture *f)
+{
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == 0);
+}
+
+static int replay(struct fixture *f)
+{
+    return pt_reader_replay(f->reader, &f->plan, &f->pass, &f->fault);
+}
+
+static void teardown(struct fixture *f)
+{
+    if (f->reader)
+        pt_reader_close(f->reader);
+    for (uint32_t e = 0; e < EXPERTS; e++)
+        unlink(f->paths[e]);
+    free(f);
+}
+
+static void check_complete(const struct fixture *f)
+{
+    uint64_t reads = 0;
+    uint64_t bytes = 0;
+    uint64_t latencies = 0;
+    uint64_t end = f->pass.start_ns;
+
+    for (uint32_t i = 0; i < ITERATIONS; i++) {
+        CHECK(f->pass.iteration_end_ns[i] >= end);
+        CHECK(f->pass.iteration_bytes[i] == f->pass.iteration_reads[i] * EXPERT_BYTES);
+        end = f->pass.iteration_end_ns[i];
+        reads += f->pass.iteration_reads[i];
+        bytes += f->pass.iteration_bytes[i];
+    }
+    for (uint32_t b = 0; b < PT_HISTOGRAM_BUCKETS; b++)
+        latencies += f->histogram[b];
+    CHECK(f->pass.iteration_reads[4] == 0);
+    CHECK(f->pass.iteration_end_ns[4] == f->pass.iteration_end_ns[3]);
+    CHECK(reads == READS && latencies == READS && f->pass.verified_reads == READS);
+    CHECK(bytes == (uint64_t)READS * EXPERT_BYTES);
+}
+
+/* ---- Content ---- */
+
+static unsigned char expected_byte(uint64_t seed, uint32_t expert, uint64_t offset)
+{
+    const uint64_t gamma = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = seed + gamma;
+
+    for (int round = 0; round < 3; round++) {
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        z ^= z >> 31;
+        if (round == 0)
+            z += gamma * ((uint64_t)expert + 1);
+        if (round == 1)
+            z += gamma * (offset / 8 + 1);
+    }
+    return (unsigned char)(z >> (8 * (offset % 8)));
+}
+
+static void test_content_matches_its_definition(const char *directory)
+{
+    unsigned char room[2048];
+
+    (void)directory;
+    for (uint64_t offset = 0; offset < 20; offset++)
+        for (size_t length = 0; length < 1200; length += length < 40 ? 1 : 131) {
+            unsigned char *buffer = room + offset % 9;
+
+            pt_content_fill(buffer, length, 5, 7, offset);
+            for (size_t i = 0; i < length; i++)
+                CHECK(buffer[i] == expected_byte(5, 7, offset + i));
+            CHECK(pt_content_mismatch(buffer, length, 5, 7, offset) == length);
+            if (length == 0)
+                continue;
+            size_t wrong = length * 2 / 3;
+            buffer[wrong] ^= 0x10;
+            CHECK(pt_content_mismatch(buffer, length, 5, 7, offset) == wrong);
+        }
+}
+
+static void test_cancelled_write(const char *directory)
+{
+    char path[600];
+    uint64_t written = 0;
+    int cancel = 1;
+
+    snprintf(path, sizeof path, "%s/cancelled", directory);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    CHECK(pt_content_write(fd, 0, 100, 1, 1, &written, &cancel) == -ECANCELED);
+    CHECK(written == 0);
+    close(fd);
+    unlink(path);
+}
+
+/* ---- Histogram ---- */
+
+static void test_histogram_buckets(const char *directory)
+{
+    uint32_t last = 0;
+
+    (void)directory;
+    for (uint64_t value = 0; value < 100000; value++) {
+        uint32_t bucket = pt_histogram_bucket(value);
+
+        CHECK(bucket == last || bucket == last + 1);
+        last = bucket;
+    }
+    for (uint64_t value = 64; value < UINT64_MAX / 33; value += value / 3) {
+        CHECK(pt_histogram_bucket(value + value / 32 + 1) > pt_histogram_bucket(value));
+        CHECK(pt_histogram_bucket(value) < PT_HISTOGRAM_BUCKETS);
+    }
+    CHECK(pt_histogram_bucket(UINT64_MAX) == PT_HISTOGRAM_BUCKETS - 1);
+}
+
+/* ---- Schedule ---- */
+
+enum { GROUPS = 400 };
+
+struct race {
+    struct pt_schedule schedule;
+    uint64_t group_start[GROUPS + 1];
+    _Atomic uint8_t taken[GROUPS * 4];
+    _Atomic uint64_t completed;
+};
+
+static void *run_race(void *argument)
+{
+    struct race *race = argument;
+    struct pt_turn turn = {0, 0};
+
+    while (pt_schedule_take(&race->schedule, &turn)) {
+        CHECK(turn.read >= race->group_start[turn.group]);
+        CHECK(turn.read < race->group_start[turn.group + 1]);
+        CHECK(atomic_fetch_add(&race->taken[turn.read], 1) == 0);
+        /* All reads of the groups before, and none of the groups behind. */
+        CHECK(atomic_load(&race->completed) >= race->group_start[turn.group]);
+        CHECK(atomic_load(&race->completed) < race->group_start[turn.group + 1]);
+        if (turn.read % 5 == 0)
+            sched_yield();
+        atomic_fetch_add(&race->completed, 1);
+        pt_schedule_complete(&race->schedule, &turn);
+    }
+    return NULL;
+}
+
+static void race_with(uint32_t threads, uint32_t pattern)
+{
+    struct race *race = aligned_alloc(PT_APART, (sizeof *race + PT_APART - 1) / PT_APART * PT_APART);
+    pthread_t thread[16];
+
+    CHECK(race);
+    memset(race, 0, sizeof *race);
+    for (uint32_t g = 0; g < GROUPS; g++) {
+        /* Patterns: steady, ragged, and runs of more than 32 empty groups at both ends. */
+        uint32_t width = pattern == 0 ? 3 : pattern == 1 ? g * 7 % 5 : g % 90 < 40 ? 0 : 2;
+
+        race->group_start[g + 1] = race->group_start[g] + width;
+    }
+    CHECK(pt_schedule_init(&race->schedule, race->group_start, GROUPS) == 0);
+    for (uint32_t t = 0; t < threads; t++)
+        CHECK(pthread_create(&thread[t], NULL, run_race, race) == 0);
+    pt_schedule_start(&race->schedule);
+    for (uint32_t t = 0; t < threads; t++)
+        pthread_join(thread[t], NULL);
+    CHECK(atomic_load(&race->completed) == race->group_start[GROUPS]);
+    free(race);
+}
+
+static void test_groups_open_in_order(const char *directory)
+{
+    (void)directory;
+    for (uint32_t pattern = 0; pattern < 3; pattern++)
+        for (uint32_t threads = 1; threads <= 16; threads += 5)
+            race_with(threads, pattern);
+}
+
+static void test_schedule_without_reads(const char *directory)
+{
+    static const uint64_t nothing[4] = {0, 0, 0, 0};
+    struct pt_schedule schedule;
+    struct pt_turn turn = {0, 0};
+
+    (void)directory;
+    for (uint64_t groups = 0; groups < 4; groups++) {
+        CHECK(pt_schedule_init(&schedule, nothing, groups) == 0);
+        pt_schedule_start(&schedule);
+        CHECK(!pt_schedule_take(&schedule, &turn));
+    }
+    CHECK(pt_schedule_init(&schedule, nothing, UINT32_MAX) == -EOVERFLOW);
+}
+
+static void *wait_turn(void *argument)
+{
+    struct pt_turn turn = {0, 0};
+
+    CHECK(!pt_schedule_take(argument, &turn));
+    return NULL;
+}
+
+static void test_stop_wakes_those_who_wait(const char *directory)
+{
+    static const uint64_t groups[4] = {0, 1, 2, 3};
+    struct pt_schedule schedule;
+    struct pt_turn turn = {0, 0};
+    pthread_t waiting[2];
+
+    (void)directory;
+    CHECK(pt_schedule_init(&schedule, groups, 3) == 0);
+    pt_schedule_start(&schedule);
+    CHECK(pt_schedule_take(&schedule, &turn));
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&waiting[i], NULL, wait_turn, &schedule) == 0);
+    pause_ms(20);
+    pt_schedule_stop(&schedule);
+    for (int i = 0; i < 2; i++)
+        pthread_join(waiting[i], NULL);
+    /* A read that was under way completes without opening the next group. */
+    pt_schedule_complete(&schedule, &turn);
+    CHECK(!pt_schedule_take(&schedule, &turn));
+}
+
+/* ---- Reader ---- */
+
+static void replay_all_ways(struct fixture *f)
+{
+    for (uint32_t barrier = PT_BARRIER_RECORD; barrier <= PT_BARRIER_NONE; barrier++)
+        for (uint32_t kept = 0; kept <= EXPERTS; kept += EXPERTS / 2) {
+            f->options.barrier = barrier;
+            f->options.max_open_files = kept;
+            open_reader(f);
+            int result = replay(f);
+            if (result < 0)
+                fprintf(stderr, "%s: %s, file %u, expert %u, offset %llu\n", f->fault.call,
+                        strerror(-result), f->fault.file, f->fault.expert,
+                        (unsigned long long)f->fault.offset);
+            CHECK(result == 0);
+            check_complete(f);
+            pt_reader_close(f->reader);
+            f->reader = NULL;
+        }
+}
+
+static void test_replay(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    for (uint32_t advice = PT_ADVICE_DEFAULT; advice <= PT_ADVICE_SEQUENTIAL; advice++) {
+        f->options.advice = advice;
+        f->options.mode = PT_PREAD;
+        replay_all_ways(f);
+        f->options.mode = PT_MMAP;
+        replay_all_ways(f);
+    }
+    teardown(f);
+}
+
+static void test_short_reads(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    atomic_store(&injection, SHORT_READS);
+    replay_all_ways(f);
+    CHECK(atomic_load(&calls) > READS * 9 * 2);
+    teardown(f);
+}
+
+static void test_interrupted_reads(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    atomic_store(&injection, INTERRUPTED);
+    replay_all_ways(f);
+    teardown(f);
+}
+
+static void test_device_error(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    for (uint32_t barrier = PT_BARRIER_RECORD; barrier <= PT_BARRIER_NONE; barrier++) {
+        f->options.barrier = barrier;
+        open_reader(f);
+        atomic_store(&calls, 0);
+        atomic_store(&injection, DEVICE_ERROR);
+        CHECK(replay(f) == -EIO);
+        CHECK(strcmp(f->fault.call, "pread") == 0);
+        CHECK(f->fault.file == f->fault.expert && f->fault.file < EXPERTS);
+        CHECK(f->fault.offset == 3 || f->fault.offset == 3 + 4099 + 1000 * f->fault.file);
+        /* The reader is as good as before. */
+        atomic_store(&injection, NONE);
+        CHECK(replay(f) == 0);
+        check_complete(f);
+        pt_reader_close(f->reader);
+        f->reader = NULL;
+    }
+    teardown(f);
+}
+
+static void test_truncated_file(const char *directory)
+{
+    for (uint32_t mode = PT_PREAD; mode <= PT_MMAP; mode++) {
+        struct fixture *f = setup(directory);
+
+        f->options.mode = mode;
+        open_reader(f);
+        CHECK(truncate(f->paths[5], 2 * (off_t)pt_page_bytes() > 9000 ? 100 : 8192) == 0);
+        CHECK(replay(f) == -ENODATA);
+        CHECK(f->fault.file == 5 && f->fault.expert == 5);
+        CHECK(strcmp(f->fault.call, mode == PT_PREAD ? "pread" : "memcpy") == 0);
+        CHECK(f->fault.offset >= 100 && f->fault.offset < 3 + EXPERT_BYTES);
+        teardown(f);
+    }
+}
+
+/* The rest of the last page reads as zeros through a mapping. */
+static void test_file_truncated_within_a_page(const char *directory)
+{
+    for (uint32_t mode = PT_PREAD; mode <= PT_MMAP; mode++) {
+        struct fixture *f = setup(directory);
+
+        f->options.mode = mode;
+        f->pass.verify_every = 0;
+        open_reader(f);
+        CHECK(truncate(f->paths[5], 3 + EXPERT_BYTES - 1) == 0);
+        CHECK(replay(f) == -ENODATA);
+        CHECK(f->fault.file == 5 && f->fault.offset == 3 + EXPERT_BYTES - 1);
+        pt_reader_close(f->reader);
+        f->reader = NULL;
+        CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ENODATA);
+        CHECK(f->fault.file == 5 && strcmp(f->fault.call, "fstat") == 0);
+        teardown(f);
+    }
+}
+
+static void test_missing_file(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    f->options.max_open_files = 4;
+    open_reader(f);
+    unlink(f->paths[7]);
+    CHECK(replay(f) == -ENOENT);
+    CHECK(f->fault.file == 7 && f->fault.expert == 7 && strcmp(f->fault.call, "open") == 0);
+    pt_reader_close(f->reader);
+    f->reader = NULL;
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ENOENT);
+    CHECK(f->fault.file == 7 && f->fault.expert == PT_NONE);
+    CHECK(symlink(f->paths[6], f->paths[7]) == 0);
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ELOOP);
+    unlink(f->paths[7]);
+    CHECK(mkfifo(f->paths[7], 0600) == 0);
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EMEDIUMTYPE);
+    teardown(f);
+}
+
+static void test_wrong_content(const char *directory)
+{
+    struct fixture *f = setup(directory);
+    off_t wrong = 3 + 4099 + 1000 * 9 + 17;
+    unsigned char byte;
+
+    int fd = open(f->paths[9], O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && __real_pread(fd, &byte, 1, wrong) == 1);
+    byte ^= 1;
+    CHECK(pwrite(fd, &byte, 1, wrong) == 1);
+    close(fd);
+    open_reader(f);
+    CHECK(replay(f) == -EILSEQ);
+    CHECK(f->fault.expert == 9 && f->fault.file == 9 && f->fault.offset == (uint64_t)wrong);
+    CHECK(strcmp(f->fault.call, "verify") == 0);
+    f->pass.verify_every = 0;
+    CHECK(replay(f) == 0);
+    CHECK(f->pass.verified_reads == 0);
+    teardown(f);
+}
+
+static void *replay_in_thread(void *argument)
+{
+    CHECK(replay(argument) == -ECANCELED);
+    return NULL;
+}
+
+/* One read hangs in the device, the other threads wait for its record; nobody may stay behind. */
+static void test_cancel(const char *directory)
+{
+    struct pt_progress progress;
+    pthread_t thread;
+    struct fixture *f = setup(directory);
+
+    open_reader(f);
+    atomic_store(&injection, HELD);
+    CHECK(pthread_create(&thread, NULL, replay_in_thread, f) == 0);
+    while (atomic_load(&calls) < 2)
+        pause_ms(1);
+    pause_ms(10);
+    pt_reader_progress(f->reader, &progress);
+    CHECK(progress.reads < WIDTH && progress.bytes == progress.reads * EXPERT_BYTES);
+    pt_reader_cancel(f->reader);
+    atomic_store(&release_held, 1);
+    pthread_join(thread, NULL);
+    pt_reader_progress(f->reader, &progress);
+    CHECK(progress.reads <= WIDTH);
+    CHECK(replay(f) == -ECANCELED);
+    teardown(f);
+}
+
+static void *replay_busy(void *argument)
+{
+    CHECK(replay(argument) == 0);
+    return NULL;
+}
+
+static void test_one_replay_at_a_time(const char *directory)
+{
+    struct pt_fault fault;
+    pthread_t thread;
+    struct fixture *f = setup(directory);
+
+    open_reader(f);
+    atomic_store(&injection, HELD);
+    CHECK(pthread_create(&thread, NULL, replay_busy, f) == 0);
+    while (atomic_load(&calls) < 1)
+        pause_ms(1);
+    CHECK(pt_reader_replay(f->reader, &f->plan, &f->pass, &fault) == -EBUSY);
+    atomic_store(&release_held, 1);
+    pthread_join(thread, NULL);
+    check_complete(f);
+    teardown(f);
+}
+
+static void test_arrays_that_do_not_fit(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    open_reader(f);
+    f->experts[77] = EXPERTS;
+    CHECK(replay(f) == -EINVAL && strcmp(f->fault.call, "experts") == 0 && f->fault.offset == 77);
+    f->experts[77] = 0;
+    f->record_start[3] = f->record_start[4] + 1;
+    CHECK(replay(f) == -EINVAL && strcmp(f->fault.call, "record_start") == 0);
+    CHECK(f->fault.offset == 4);
+    f->record_start[3] = f->record_start[4];
+    f->plan.num_reads--;
+    CHECK(replay(f) == -EINVAL && strcmp(f->fault.call, "experts") != 0);
+    f->plan.num_reads++;
+    f->iteration_start[0] = 1;
+    CHECK(replay(f) == -EINVAL && strcmp(f->fault.call, "iteration_start") == 0);
+    f->iteration_start[0] = 0;
+    CHECK(replay(f) == 0);
+    pt_reader_close(f->reader);
+    f->reader = NULL;
+    f->extents[3].offset = UINT64_MAX - 10;
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EINVAL);
+    CHECK(strcmp(f->fault.call, "extents") == 0 && f->fault.offset == 3);
+    f->extents[3].offset = 0;
+    f->extents[3].file = EXPERTS;
+    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EINVAL);
+    teardown(f);
+}
+
+static void test_empty_plan(const char *directory)
+{
+    struct fixture *f = setup(directory);
+
+    open_reader(f);
+    f->plan.num_reads = f->plan.num_records = 0;
+    memset(f->iteration_start, 0, sizeof f->iteration_start);
+    CHECK(replay(f) == 0);
+    CHECK(f->pass.start_ns > 0 && f->pass.iteration_end_ns[ITERATIONS - 1] == f->pass.start_ns);
+    f->plan.num_iterations = 0;
+    CHECK(replay(f) == 0);
+    teardown(f);
+}
+
+static uint64_t sum(const uint64_t *column)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i < ITERATIONS; i++)
+        total += column[i];
+    return total;
+}
+
+static void evict(const struct fixture *f)
+{
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        int fd = open(f->paths[e], O_RDONLY | O_CLOEXEC);
+
+        CHECK(fd >= 0);
+        fsync(fd);
+        CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+        close(fd);
+    }
+}
+
+/* A host without cachestat (before Linux 6.5, or an emulator) has nothing to test here. */
+static void test_residency_before_each_read(const char *directory)
+{
+    const uint32_t methods[3][2] = {{PT_PREAD, PT_RESIDENCY_CACHESTAT},
+                                    {PT_PREAD, PT_RESIDENCY_MINCORE},
+                                    {PT_MMAP, PT_RESIDENCY_MINCORE}};
+    for (int m = 0; m < 3; m++) {
+        struct fixture *f = setup(directory);
+
+        f->options.mode = methods[m][0];
+        f->options.residency = methods[m][1];
+        int result = pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault);
+        if (result == -ENOSYS) {
+            CHECK(strcmp(f->fault.call, "cachestat") == 0);
+            teardown(f);
+            continue;
+        }
+        CHECK(result == 0);
+        CHECK(replay(f) == 0); /* now everything is resident */
+        CHECK(replay(f) == 0);
+        CHECK(sum(f->pass.iteration_first_bytes) == 0);
+        CHECK(sum(f->pass.iteration_repeat_bytes) == 0);
+        if (f->options.mode == PT_PREAD) {
+            evict(f);
+            CHECK(replay(f) == 0);
+            CHECK(sum(f->pass.iteration_first_bytes) == 0);
+            CHECK(sum(f->pass.iteration_repeat_bytes) % pt_page_bytes() == 0);
+        }
+        teardown(f);
+    }
+}
+
+static _Atomic int foreign_faults;
+static sigjmp_buf *foreign_escape;
+
+static void on_foreign_fault(int signal_number)
+{
+    (void)signal_number;
+    atomic_fetch_add(&foreign_faults, 1);
+    siglongjmp(*foreign_escape, 1);
+}
+
+/* A SIGBUS of somebody else still reaches the handler that was there, during and after a replay. */
+static void test_foreign_bus_errors_are_passed_on(const char *directory)
+{
+    struct sigaction action = {.sa_handler = on_foreign_fault, .sa_flags = SA_NODEFER};
+    struct sigaction restored;
+    sigjmp_buf escape;
+    pthread_t thread;
+    struct fixture *f = setup(directory);
+
+    foreign_escape = &escape;
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
+    f->options.mode = PT_MMAP;
+    open_reader(f);
+    int fd = open(f->paths[0], O_RDONLY | O_CLOEXEC);
+    volatile unsigned char *past_end =
+        mmap(NULL, 64 * pt_page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(past_end != MAP_FAILED);
+    close(fd);
+    CHECK(pthread_create(&thread, NULL, replay_busy, f) == 0);
+    for (volatile int i = 0; i < 20; i++)
+        if (sigsetjmp(escape, 1) == 0)
+            (void)past_end[63 * pt_page_bytes()];
+    pthread_join(thread, NULL);
+    CHECK(atomic_load(&foreign_faults) == 20);
+    CHECK(sigaction(SIGBUS, NULL, &restored) == 0 && restored.sa_handler == on_foreign_fault);
+    signal(SIGBUS, SIG_DFL);
+    munmap((void *)past_end, 64 * pt_page_bytes());
+    teardown(f);
+}
+
+#define TEST(name) {#name, test_##name}
+
+static const struct {
+    const char *name;
+    void (*run)(const char *directory);
+} tests[] = {
+    TEST(content_matches_its_definition),
+    TEST(cancelled_write),
+    TEST(histogram_buckets),
+    TEST(groups_open_in_order),
+    TEST(schedule_without_reads),
+    TEST(stop_wakes_those_who_wait),
+    TEST(replay),
+    TEST(short_reads),
+    TEST(interrupted_reads),
+    TEST(device_error),
+    TEST(truncated_file),
+    TEST(file_truncated_within_a_page),
+    TEST(missing_file),
+    TEST(wrong_content),
+    TEST(cancel),
+    TEST(one_replay_at_a_time),
+    TEST(arrays_that_do_not_fit),
+    TEST(empty_plan),
+    TEST(residency_before_each_read),
+    TEST(foreign_bus_errors_are_passed_on),
+};
+
+int main(int argc, char **argv)
+{
+    const size_t count = sizeof tests / sizeof *tests;
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: test_reader DIRECTORY\n");
+        return 2;
+    }
+    alarm(300); /* a hang is a failure too */
+    for (size_t i = 0; i < count; i++) {
+        fprintf(stderr, "%s\n", tests[i].name);
+        tests[i].run(argv[1]);
+    }
+    printf("%zu passed\n", count);
+    return 0;
+}
