@@ -23,6 +23,7 @@ COLUMNS = (
     "tier",
     "mechanism",
     "C",
+    "effective C",
     "layout",
     "advice",
     "n",
@@ -30,6 +31,7 @@ COLUMNS = (
     "demand GB/it",
     "device GB/it",
     "nominal GB/it (simulated)",
+    "at effective C (simulated)",
     "amplification",
     "in-extent amplification",
     "over-read share",
@@ -38,9 +40,10 @@ COLUMNS = (
 )
 
 _LEGEND = (
-    "Measured: s/it, demand, device, over-read, served. Simulated: nominal, the misses of an exact"
-    " global LRU of whole experts at C over warm-up and measured pass; amplification is"
-    " device / nominal and in-extent amplification is in-extent / nominal.",
+    "Measured: effective C (time-mean of resident file pages), s/it, demand, device, over-read,"
+    " served. Simulated: nominal, the misses of an exact global LRU of whole experts at C over"
+    " warm-up and measured pass, and the same at the effective C; amplification is device / nominal"
+    " and in-extent amplification is in-extent / nominal.",
     "in-extent: bytes inside the experts asked for that were absent just before their read;"
     " over-read share: the rest of what this process read, mostly readahead; served:"
     " 1 - in-extent / demand. Without its over-read share no amplification judges reclaim.",
@@ -93,6 +96,7 @@ def _texts(row: _Row) -> tuple[str, ...]:
         str(row.spec.get("tier", "n/a")),
         str(row.spec.get("mechanism", "n/a")),
         "no limit" if capacity is None else format_bytes(capacity),
+        _effective(row),
         _layout(row.spec),
         str(row.spec.get("advice", "n/a")),
         str(row.kept),
@@ -100,12 +104,18 @@ def _texts(row: _Row) -> tuple[str, ...]:
         _gigabytes(row, lambda facts: facts.demand_bytes),
         _gigabytes(row, lambda facts: facts.device_bytes),
         _gigabytes(row, lambda facts: facts.nominal_miss_bytes),
+        _gigabytes(row, lambda facts: facts.effective_miss_bytes),
         _factor(_median(row, lambda facts: facts.amplification)),
         _factor(_median(row, lambda facts: facts.in_extent_amplification)),
         _percent(_median(row, lambda facts: facts.over_read_share)),
         _percent(_median(row, lambda facts: facts.served_fraction)),
         _verdict(row),
     )
+
+
+def _effective(row: _Row) -> str:
+    value = _median(row, lambda facts: facts.effective_capacity.bytes)
+    return "n/a" if value is None else format_bytes(round(value))
 
 
 def _layout(spec: Mapping[str, Any]) -> str:
@@ -213,7 +223,9 @@ def reclaim_name(host: Mapping[str, Any]) -> str | None:
     mglru = _mapping(host.get("mglru"))
     if mglru.get("available") is False:
         return "classic LRU (no MGLRU in this kernel)"
-    return {True: "MGLRU", False: "classic LRU (MGLRU off)"}.get(mglru.get("enabled"))
+    if mglru.get("enabled") is None:
+        return None
+    return "MGLRU" if mglru["enabled"] else "classic LRU (MGLRU off)"
 
 
 def _rejection(cell: Cell) -> str:

@@ -157,8 +157,6 @@ def read_trace(path: Path) -> Trace:
             hashing = _HashingFile(raw)
             stream = io.BufferedReader(hashing, 1 << 18)
             columns = _parse(path, _lines(path, stream))
-            while stream.read(1 << 18):
-                pass
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path}: {reason}: give the path of a readable trace file") from error

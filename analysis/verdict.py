@@ -8,8 +8,9 @@ on a cell that may still be kept.  What the evidence for a rule needs and the ho
 where no verdict is possible without it.
 
 Keys of `cell.facts` read here, all optional: failure (text), problems (list of texts), oom_kills
-(list of texts), scope_alive (bool), hints_failed, reads_per_pass, demand_bytes_per_pass,
-distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, labels (list of texts).
+(list of texts), kernel_log_lost, scope_alive (bool), hints_failed, reads_per_pass,
+demand_bytes_per_pass, distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, labels
+(list of texts).
 Keys of `cell.enforced`: limit_bytes, locked_bytes.
 """
 
@@ -104,13 +105,13 @@ def _out_of_memory(cell: Cell, _: Limits) -> Iterator[str]:
         if count:
             yield f"{count} {path[-1]} events in the scope"
     killed = _growth_over_cell(cell, "vmstat", "oom_kill")
-    if killed:
-        yield f"the kernel killed {killed} processes for memory on this host during the cell"
+    if killed and _growth_over_cell(cell, "scope", "events", "oom_kill") is None:
+        yield f"the kernel killed {killed} processes for memory, maybe of this cell"
 
 
 def _lock_differs(cell: Cell, _: Limits) -> Iterator[str]:
     wanted = number(cell.enforced, "locked_bytes")
-    if cell.spec.get("mechanism") == "balloon" and wanted is None:
+    if cell.spec.get("mechanism") == "balloon" and wanted is None and cell.passes:
         yield "the balloon's locked bytes were not read back"
     if wanted is None:
         return
@@ -126,7 +127,8 @@ def _lock_differs(cell: Cell, _: Limits) -> Iterator[str]:
 
 
 def _limit_unknown(cell: Cell, _: Limits) -> Iterator[str]:
-    if cell.spec.get("mechanism") == "wall" and number(cell.enforced, "limit_bytes") is None:
+    limit = number(cell.enforced, "limit_bytes")
+    if cell.spec.get("mechanism") == "wall" and limit is None and cell.passes:
         yield "the kernel's memory limit was not read back, so nothing shows that there was a wall"
 
 
@@ -325,6 +327,15 @@ def _peak(cell: Cell) -> tuple[int | None, str]:
     return None, "peak"
 
 
+def _killed_elsewhere(cell: Cell, _: Limits) -> Iterator[str]:
+    killed = _growth_over_cell(cell, "vmstat", "oom_kill")
+    if killed and _growth_over_cell(cell, "scope", "events", "oom_kill") == 0:
+        yield f"{killed} OOM kills elsewhere on the host"
+    lost = number(cell.facts, "kernel_log_lost")
+    if lost:
+        yield f"{lost} lines of the kernel log were lost: it proves no absence of OOM kills"
+
+
 def _extent_unknown(cell: Cell, _: Limits) -> Iterator[str]:
     measured = cell.passes.get("measured")
     if measured is not None and in_extent_bytes(measured) is None:
@@ -336,7 +347,7 @@ def _given(cell: Cell, _: Limits) -> Iterator[str]:
     yield from map(str, labels or ())
 
 
-_REMARKS: tuple[_Rule, ...] = (_wall_not_binding, _extent_unknown, _given)
+_REMARKS: tuple[_Rule, ...] = (_wall_not_binding, _killed_elsewhere, _extent_unknown, _given)
 
 
 def _passes(cell: Cell) -> list[Pass]:

@@ -117,7 +117,7 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
 
 
 def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
-    """OOM kills of our own processes and of the whole host; those inside other cgroups are not ours.
+    """OOM kills of our own processes and of the whole host; other cgroups' are not ours.
 
     With records lost, an empty list is no proof: how many is noted beside it.
     """
@@ -146,9 +146,21 @@ def _plan_facts(bench: Bench, spec: CellSpec, pool: Pool) -> dict[str, Any]:
         "nominal_capacity_experts": capacity,
         "nominal_misses": int(lru_misses(bench.plan, capacity).sum()),
         "accepted_tokens": bench.accepted_tokens,
-        "labels": bench.warnings[spec.pool],
+        "labels": _labels(bench.warnings[spec.pool], spec),
         "pool_sha256": pool.digest,
     }
+
+
+# Advice not met that may move a figure, and the mechanisms whose cells it then marks: evicting
+# without pressure matters where nothing else evicts.
+_TELLING = {
+    "readahead against expert size": ("none", "wall", "balloon"),
+    "proactive reclaim": ("none",),
+}
+
+
+def _labels(warnings: list[str], spec: CellSpec) -> list[str]:
+    return [name for name in warnings if spec.mechanism in _TELLING.get(name, ())]
 
 
 def _measure(
@@ -207,7 +219,7 @@ def _job(bench: Bench, pool: Pool, options: dict[str, Any]) -> Iterator[Path]:
 @contextlib.contextmanager
 def _scope(bench: Bench) -> Iterator[Scope | None]:
     """A scope of the cell's own, even without a limit: it tells the worker's pages apart."""
-    if bench.support.memory == "none":
+    if bench.support.base is None:  # the preflight has refused every mechanism that needs one
         yield None
         return
     scope = open_scope(bench.support, bench.journal.next_scope_name())

@@ -53,7 +53,8 @@ app.add_typer(trace_app, name="trace")
 app.add_typer(pool_app, name="pool")
 
 stderr = Console(stderr=True)
-stdout = Console()
+# A table that goes to a file is not cut to the 80 columns of no terminal.
+stdout = Console() if sys.stdout.isatty() else Console(width=180)
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help="Folder of a pool.")]
@@ -149,9 +150,7 @@ def pool_create(
     if as_json:
         _print_json(pool_info(made))
     else:
-        print(
-            f"{pool}: {made.num_layers * made.num_experts} experts, {format_bytes(made.total_bytes)}"
-        )
+        print(f"{pool}: {made.total_experts} experts, {format_bytes(made.total_bytes)}")
 
 
 @pool_app.command("info", epilog="Example: pagetier pool info my-pool --json")

@@ -155,13 +155,15 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
                 limits=Limits(**loaded.campaign.limits.model_dump()),
                 balloon=loaded.campaign.balloon,
                 job_dir=directory / "job",
-                warnings=plan.warnings,
+                warnings={
+                    path: [item["name"] for item in items] for path, items in plan.warnings.items()
+                },
             )
             progress = CampaignProgress(
                 console, len(plan.runnable), loaded.plan.num_iterations, log
             )
-            for warning in sorted({line for lines in plan.warnings.values() for line in lines}):
-                progress.say(f"note: {warning}")
+            for note in plan.notes():
+                progress.say(f"note: {note}")
             for reason in plan.not_run:
                 progress.say(f"not run: {reason['cell']}: {reason['reason']}")
             return directory, _run_cells(bench, store, plan.runnable, progress)
@@ -213,11 +215,18 @@ def _device(pools: dict[str, Pool], roots: Roots) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class _Preflight:
-    """Which cells can run here, which cannot and why, and what to note of each pool's cells."""
+    """Which cells can run here, which cannot and why, and the advice not met, by pool."""
 
     runnable: list[CellSpec]
     not_run: list[dict[str, str]]
-    warnings: dict[str, list[str]]
+    warnings: dict[str, list[dict[str, Any]]]
+
+    def notes(self) -> list[str]:
+        """Every warning once, for people."""
+        lines = {
+            f"{item['name']}: {item['found']}" for items in self.warnings.values() for item in items
+        }
+        return sorted(lines)
 
 
 def _preflight(loaded: _Loaded, roots: Roots) -> _Preflight:
@@ -232,10 +241,7 @@ def _preflight(loaded: _Loaded, roots: Roots) -> _Preflight:
         not_run.append({"cell": cell.describe(), "reason": reason})
     if not runnable:
         raise CapabilityError(f"no cell can run on this host: {not_run[0]['reason']}")
-    warnings = {
-        path: [f"{item['name']}: {item['found']}" for item in warnings_of(report)]
-        for path, report in reports.items()
-    }
+    warnings = {path: warnings_of(report) for path, report in reports.items()}
     return _Preflight(runnable, not_run, warnings)
 
 

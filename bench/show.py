@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from pagetier.analysis.render import cells_table
 from pagetier.analysis.results import Results
@@ -80,9 +80,29 @@ def plan(console: Console, document: dict[str, Any]) -> None:
 
 
 def cells(console: Console, results: Results) -> None:
-    """The campaign's table: measured beside simulated, the verdict last."""
-    rows = cells_table(results)
-    table = Table(*rows[0])
-    for row in rows[1:]:
-        table.add_row(*row)
+    """The campaign's table: measured beside simulated, the verdict last.
+
+    What is the same in every row stands above the table, not in it.
+    """
+    header, *rows = cells_table(results)
+    told = [at for at, name in enumerate(header) if name in _SHARED and _same(rows, at)]
+    if told:
+        shared = ", ".join(f"{header[at]} {rows[0][at]}" for at in told)
+        console.print(f"all cells: {shared}", highlight=False, markup=False)
+    kept = [at for at in range(len(header)) if at not in told]
+    table = Table(*(_column(header[at]) for at in kept))
+    for row in rows:
+        table.add_row(*(row[at] for at in kept))
     console.print(table)
+
+
+def _column(name: str) -> Column:
+    """As narrow as its longest word: a broken word in a header is no header."""
+    return Column(name, overflow="fold", min_width=max(map(len, name.split())))
+
+
+_SHARED = ("tier", "mechanism", "layout", "advice", "n")
+
+
+def _same(rows: list[tuple[str, ...]], at: int) -> bool:
+    return len({row[at] for row in rows}) == 1

@@ -48,7 +48,17 @@ class Store:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database; what was committed stays."""
         self._db.close()
+
+    def durability(self) -> tuple[str, int]:
+        """Journal mode and synchronous level in force; ("wal", 2) survives power loss."""
+        (mode,) = self._db.execute("PRAGMA journal_mode").fetchone()
+        (level,) = self._db.execute("PRAGMA synchronous").fetchone()
+        return mode, level
 
     def finished_cells(self) -> set[str]:
         """Ids of the cells that need not be measured again, rejected ones included."""

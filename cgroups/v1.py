@@ -136,10 +136,22 @@ class V1Scope:
         )
 
     def events(self) -> Events:
-        """oom_kill of memory.oom_control (4.13) and memory.failcnt."""
+        """oom_kill of memory.oom_control (4.13) and the failed charges."""
         path = self.path / "memory.oom_control"
         values = parse_flat_keyed(read_text(path), str(path))
-        return Events(None, values.get("oom_kill"), read_count(self.path / "memory.failcnt"))
+        return Events(None, values.get("oom_kill"), self._failed_charges())
+
+    def _failed_charges(self) -> int | None:
+        """failcnt of both counters; None when it cannot tell `never` from `not counted`.
+
+        A page is charged to memory plus swap first (try_charge_memcg), so with equal limits it is
+        that counter which fails, and 6.18 leaves its failures uncounted (measured: memsw.failcnt
+        stays 0 at a limit that is hit; page_counter.track_failcnt).
+        """
+        counts = [read_count(self.path / f"memory.{name}failcnt") for name in ("", "memsw.")]
+        failures = [count for count in counts if count is not None]
+        hidden = self.limits().swap_bytes == 0 and sum(failures) == 0
+        return None if hidden or not failures else sum(failures)
 
     def pressure(self) -> Pressure | None:
         """None: v1 has no stall information per cgroup."""

@@ -33,7 +33,7 @@ _KERNEL_PARTS = ("kernel_stack", "pagetables", "percpu", "vmalloc", "slab")
 class V2Scope:
     """A child of `base`, which `create` first makes able to hold it when `enable` says so.
 
-    Those controllers are disabled again by `remove` when no other scope of ours needs them.
+    What a scope enabled it disables again in `remove`, unless another scope of ours is there.
     """
 
     version = "v2"

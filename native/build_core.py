@@ -8,9 +8,18 @@ from cffi import FFI
 
 # setup.py runs in the repository root and cffi keeps source paths relative to it.
 SOURCE_DIR = Path("native")
-HEADERS = ("content.h", "process.h", "reader.h", "residency.h")
-PRIVATE_HEADERS = ("files.h", "futex.h", "histogram.h", "schedule.h", "sigbus.h")
-SOURCES = ("content.c", "files.c", "process.c", "reader.c", "residency.c", "schedule.c", "sigbus.c")
+HEADERS = ("content.h", "histogram.h", "process.h", "reader.h", "residency.h")
+PRIVATE_HEADERS = ("files.h", "futex.h", "schedule.h", "sigbus.h")
+SOURCES = (
+    "content.c",
+    "files.c",
+    "histogram.c",
+    "process.c",
+    "reader.c",
+    "residency.c",
+    "schedule.c",
+    "sigbus.c",
+)
 
 
 def declarations(header: str) -> str:

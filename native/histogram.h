@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log-linear histogram of durations: exact below 32 ns, then 32 buckets per octave. */
+/* Log-linear histogram of durations: exact below 32 ns, then 32 buckets per octave, so that a
+ * bucket is at most 1/32 = 3.1 % wide and its middle at most 1.6 % off. */
 #ifndef PAGETIER_HISTOGRAM_H
 #define PAGETIER_HISTOGRAM_H
 
 #include <stdint.h>
 
-#define PT_SUB_BUCKET_BITS 5
+#define PT_HISTOGRAM_BUCKETS 1920
 
-static inline uint32_t pt_histogram_bucket(uint64_t value)
-{
-    const uint64_t sub_buckets = UINT64_C(1) << PT_SUB_BUCKET_BITS;
-
-    if (value < sub_buckets)
-        return (uint32_t)value;
-    uint32_t octave = 63 - (uint32_t)__builtin_clzll(value) - PT_SUB_BUCKET_BITS;
-    return (octave << PT_SUB_BUCKET_BITS) + (uint32_t)(value >> octave);
-}
+/* Below PT_HISTOGRAM_BUCKETS for any value. */
+uint32_t pt_histogram_bucket(uint64_t value);
 
 #endif

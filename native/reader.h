@@ -12,8 +12,6 @@ enum pt_advice { PT_ADVICE_DEFAULT = 0, PT_ADVICE_RANDOM = 1, PT_ADVICE_SEQUENTI
 /* How the residency of an extent is asked for just before its read. */
 enum pt_residency { PT_RESIDENCY_OFF = 0, PT_RESIDENCY_CACHESTAT = 1, PT_RESIDENCY_MINCORE = 2 };
 
-/* 32 sub-buckets per octave: a bucket is at most 1/32 = 3.1 % wide, its midpoint at most 1.6 % off. */
-#define PT_HISTOGRAM_BUCKETS 1920
 /* In pt_fault.file and pt_fault.expert: none is to blame. */
 #define PT_NONE 4294967295
 
@@ -64,7 +62,8 @@ struct pt_pass {
      * is off. */
     uint64_t *iteration_first_bytes;
     uint64_t *iteration_repeat_bytes;
-    /* PT_HISTOGRAM_BUCKETS; nanoseconds of the copies of one read, without open, residency, waits */
+    /* PT_HISTOGRAM_BUCKETS (histogram.h); nanoseconds of the copies of one read, without open,
+     * residency and waits */
     uint64_t *latency_histogram;
     uint64_t start_ns; /* when the threads, already there, were let go */
     uint64_t user_ns; /* of the reading threads */

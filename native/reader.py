@@ -80,7 +80,7 @@ _PROBLEMS: Final = {
     ("pread", errno.ENODATA): "file is truncated: it ends within an extent",
     ("memcpy", errno.ENODATA): "file is truncated: it ends within an extent",
     ("memcpy", errno.EIO): "the device failed to read a mapped page",
-    ("mmap", errno.ENOMEM): "too many mapped files: raise sysctl vm.max_map_count above the number"
+    ("mmap", errno.ENOMEM): "no more mappings: raise sysctl vm.max_map_count well above the number"
     " of pool files, or read with pread",
     ("verify", errno.EILSEQ): "content is not what the pool was filled with",
 }
@@ -190,8 +190,10 @@ class Reader:
         self._paths = table.paths
         self._keep_alive: list[object] = []
         self._reader: _CData = ffi.NULL
-        self._running: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._run: _Run | None = None
+        self._replaying = threading.Lock()
+        # Between the calls of other threads and the end of what they call into.
+        self._handle = threading.RLock()
         self._kept_open_files = _files_to_keep_open(len(table.paths), threads, mode)
         self._pool = self._make_pool(table)
         options = ffi.new("struct pt_options *")
@@ -260,36 +262,35 @@ class Reader:
         ``on_progress`` is called at the interval and once at the end; an exception in it, like
         Ctrl-C, cancels the replay and passes through.
         """
-        if not self._lock.acquire(blocking=False):
+        if not self._replaying.acquire(blocking=False):
             raise RuntimeError("this reader is replaying a plan already")
         try:
-            run = _Run(self._opened(), plan, verify_every, content_seed)
+            self._run = run = _Run(self._opened(), plan, verify_every, content_seed)
+            run.start()
             self._wait(run, on_progress or _ignore, progress_interval_s)
             if run.result < 0:
                 raise self._error(run.result, run.fault)
             return run.pass_result(self._residency)
         finally:
-            self._lock.release()
+            self._replaying.release()
 
     def _wait(
         self, run: "_Run", on_progress: Callable[[Progress], None], interval_s: float
     ) -> None:
-        thread = threading.Thread(target=run, name="pagetier-replay")
-        self._running = thread
-        thread.start()
         try:
-            while thread.is_alive():
-                thread.join(interval_s)
+            while not run.done.wait(interval_s):
                 on_progress(self.progress())
+            on_progress(self.progress())
         finally:
-            if thread.is_alive():
+            if not run.done.is_set():
                 self.cancel()
-            thread.join()
+            run.done.wait()
 
     def progress(self) -> Progress:
         """What the replay in progress, or else the last one, has completed."""
         progress = ffi.new("struct pt_progress *")
-        lib.pt_reader_progress(self._opened(), progress)
+        with self._handle:
+            lib.pt_reader_progress(self._opened(), progress)
         return Progress(progress.reads, progress.bytes, progress.iterations)
 
     def cancel(self) -> None:
@@ -297,17 +298,20 @@ class Reader:
 
         For good: ReplayCancelled is also what any later replay raises.
         """
-        lib.pt_reader_cancel(self._opened())
+        with self._handle:
+            lib.pt_reader_cancel(self._opened())
 
     def close(self) -> None:
         """Give back threads, buffers and files; ends a replay in progress. May be repeated."""
         if self._reader == ffi.NULL:
             return
-        if self._running is not None and self._running.is_alive():
+        if self._run is not None and not self._run.done.is_set():
             self.cancel()
-            self._running.join()
-        lib.pt_reader_close(self._reader)
-        self._reader = ffi.NULL
+            self._run.done.wait()
+        with self._replaying, self._handle:
+            reader, self._reader = self._reader, ffi.NULL
+            if reader != ffi.NULL:
+                lib.pt_reader_close(reader)
 
     def __enter__(self) -> Self:
         return self
@@ -348,6 +352,9 @@ class _Run:
         self, reader: _CData, plan: PlanArrays, verify_every: int, content_seed: int
     ) -> None:
         self.result = 0
+        # Not Thread.join: interrupted by Ctrl-C it forgets that the thread runs on (Python 3.11,
+        # threading._wait_for_tstate_lock).
+        self.done = threading.Event()
         self.fault = ffi.new("struct pt_fault *")
         self._reader = reader
         self._experts = _indices("experts", plan.experts, np.uint32)
@@ -372,8 +379,18 @@ class _Run:
         setattr(self._pass, name, ffi.cast("uint64_t *", _pointer("int64_t[]", array)))
         return array
 
-    def __call__(self) -> None:
-        self.result = lib.pt_reader_replay(self._reader, self._plan, self._pass, self.fault)
+    def start(self) -> None:
+        try:
+            threading.Thread(target=self._call, name="pagetier-replay").start()
+        except RuntimeError:  # no more threads
+            self.done.set()
+            raise
+
+    def _call(self) -> None:
+        try:
+            self.result = lib.pt_reader_replay(self._reader, self._plan, self._pass, self.fault)
+        finally:
+            self.done.set()
 
     def pass_result(self, residency: str | None) -> PassResult:
         arrays: dict[str, NDArray[np.int64]] = self._arrays

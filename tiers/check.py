@@ -33,6 +33,10 @@ class BadExpert:
     offset: int | None
     what: str
 
+    def __str__(self) -> str:
+        where = self.file if self.offset is None else f"{self.file}, byte {self.offset}"
+        return f"{where}: layer {self.layer} expert {self.expert}: {self.what}"
+
 
 def check_pool(pool: Pool, on_progress: ProgressCallback | None = None) -> BadExpert | None:
     """The bad expert of the lowest number, or None; InputError when the pool may not be read."""

@@ -58,16 +58,15 @@ def create_pool(
     the work with an InputError.
     """
     manifest = make_manifest(layers, experts, expert_bytes, layout, seed)
-    target = Path(os.path.abspath(path))
     try:
-        with opened_directory(target.parent) as parent_fd:
-            _require_room(parent_fd, target, manifest)
-            with staged(parent_fd, target.name) as staging:
+        with opened_directory(path.parent) as parent_fd:
+            _require_room(parent_fd, path, manifest)
+            with staged(parent_fd, path.name) as staging:
                 _Filling(manifest, staging.fd, on_progress, cancel).run()
                 _finish(staging, manifest)
     except OSError as error:
-        raise _failure(target, error) from error
-    return open_pool(target)
+        raise _failure(path, error) from error
+    return open_pool(path)
 
 
 def _failure(target: Path, error: OSError) -> InputError:
@@ -84,7 +83,7 @@ def _failure(target: Path, error: OSError) -> InputError:
 
 
 def _require_room(parent_fd: int, target: Path, manifest: PoolManifest) -> None:
-    if exists(parent_fd, target.name):
+    if exists(parent_fd, target.name or "."):
         raise InputError(
             f"{target}: exists already and is never overwritten; name another path or remove it"
         )

@@ -127,7 +127,8 @@ def _reason(pool: Pool, root_fd: int, proc: Path, left: dict[str, int] | None) -
         causes = ["no process was found that holds it: dirty, or in use by a loop device"]
     if holders.closed_processes:
         causes.append(f"{holders.closed_processes} processes could not be looked into")
-    return f"{sum(left.values())} pages of {len(left)} files stay: {', '.join(causes)}"
+    where = f"{len(left)} of {len(pool.files())} files"
+    return f"pages that stay: {sum(left.values())}, in {where}: {', '.join(causes)}"
 
 
 def _holders(pool: Pool, root_fd: int, proc: Path, names: tuple[str, ...]) -> Holders:

@@ -90,6 +90,7 @@ def _prefix(target: str) -> str:
 
 
 def _marker(target: str, token: str, pid: int) -> bytes:
+    # The process id is for people: the lock says whether the maker lives.
     fields = {"format": FORMAT, "target": target, "token": token, "pid": pid}
     return json.dumps(fields).encode()
 

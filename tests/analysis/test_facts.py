@@ -233,6 +233,11 @@ def test_uneven_samples_are_weighted_by_time() -> None:
     assert effective_capacity(replay).bytes == (9 * 100 + 200) / 10
 
 
+def test_snapshots_of_one_moment_are_averaged() -> None:
+    replay = levels([(1, {"scope": {"file_bytes": size}}) for size in (10, 30)])
+    assert effective_capacity(replay).bytes == 20
+
+
 def test_the_host_stands_in_for_a_missing_scope() -> None:
     meminfo = {"Active(file)": 30, "Inactive(file)": 12}
     replay = levels([(0, {"scope": None, "meminfo": meminfo}), (1, {"meminfo": meminfo})])

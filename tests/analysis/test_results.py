@@ -147,7 +147,7 @@ def test_a_reader_who_may_not_write_there(cell: Cell, killed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = store(Path(folder), [cell])
         if killed:
-            log = [sys.executable, "-c", LEAVE_A_LOG, directory / "results.db"]
+            log = [sys.executable, "-c", LEAVE_A_LOG, str(directory / "results.db")]
             subprocess.run(log, check=False)
             assert (directory / "results.db-wal").stat().st_size > 0
         directory.chmod(0o555)

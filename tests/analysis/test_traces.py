@@ -287,7 +287,9 @@ def test_packed_bytes_carry_no_time(
     trace = read_trace(write_lines(records))
     write_trace(trace, tmp_path / "one.gz")
     write_trace(trace, tmp_path / "two.gz")
-    assert (tmp_path / "one.gz").read_bytes() == (tmp_path / "two.gz").read_bytes()
+    packed = (tmp_path / "one.gz").read_bytes()
+    assert packed == (tmp_path / "two.gz").read_bytes()
+    assert packed[4:8] == bytes(4)  # RFC 1952: MTIME, 0 is "no time stamp"
 
 
 def test_writing_to_nowhere(write_lines: WriteTrace, records: Records, tmp_path: Path) -> None:

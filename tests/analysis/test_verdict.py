@@ -43,7 +43,6 @@ REJECTING: list[tuple[str, tuple[str, ...], Any, str]] = [
     ),
     ("oom", ("measured", "after", "scope", "events", "oom"), 2, "2 oom events in the scope"),
     ("oom_kill", ("measured", "after", "scope", "events", "oom_kill"), 1, "1 oom_kill events"),
-    ("host oom", ("measured", "after", "vmstat", "oom_kill"), 80, "killed 1 processes for memory"),
     ("no limit", ("enforced", "limit_bytes"), None, "memory limit was not read back"),
     ("reads", ("facts", "reads_per_pass"), 101, "100 reads were done in the warm-up pass, .* 101"),
     ("bytes", ("facts", "demand_bytes_per_pass"), 5, "warm-up pass returned 1000000000 B .* 5 B"),
@@ -136,6 +135,30 @@ def test_a_cell_without_passes(cell: Cell) -> None:
     assert judge(failed).reasons == ("no memory",)
     half = dataclasses.replace(cell, passes={"warm-up": cell.passes["warm-up"]})
     assert judge(half).reasons == ("there is no measured pass",)
+
+
+def test_an_oom_in_the_warm_up_rejects_the_cell(amend: Amend) -> None:
+    changed = amend(("warm-up", "after", "scope", "events", "oom_kill"), 1)
+    for end in ("before", "after"):
+        changed = amend(("measured", end, "scope", "events", "oom_kill"), 1, changed)
+    samples = changed.passes["measured"].samples
+    samples[0].data["scope"]["events"]["oom_kill"] = 1
+    assert judge(changed).reasons == ("1 oom_kill events in the scope",)
+
+
+def test_an_oom_kill_elsewhere_is_a_label_where_the_scope_counts_its_own(amend: Amend) -> None:
+    changed = amend(("measured", "after", "vmstat", "oom_kill"), 80)
+    verdict = judge(changed)
+    assert (verdict.state, verdict.labels) == ("kept", ("1 OOM kills elsewhere on the host",))
+    uncounted = amend(("warm-up", "before", "scope", "events"), None, changed)
+    assert judge(uncounted).reasons == (
+        "the kernel killed 1 processes for memory, maybe of this cell",
+    )
+
+
+def test_a_kernel_log_with_gaps_is_labelled(amend: Amend) -> None:
+    (label,) = judge(amend(("facts", "kernel_log_lost"), 4)).labels
+    assert label.startswith("4 lines of the kernel log were lost")
 
 
 # ---- pages charged elsewhere --------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from pagetier.analysis.errors import InputError
 from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
 

@@ -33,6 +33,7 @@ V1_FILES = {
     "memory.max_usage_in_bytes": "204801\n",
     "memory.kmem.usage_in_bytes": "33\n",
     "memory.failcnt": "44\n",
+    "memory.memsw.failcnt": "600\n",
     "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 45\n",
     "memory.stat": "cache 1\nrss 2\nworkingset_refault_anon 3\nworkingset_refault_file 4\n"
     f"hierarchical_memory_limit {V1_UNLIMITED}\ntotal_cache 51\ntotal_rss 52\n"

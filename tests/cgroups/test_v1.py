@@ -137,10 +137,23 @@ def test_memory_without_its_main_lines_is_malformed(scope: V1Scope) -> None:
 
 
 def test_events(scope: V1Scope) -> None:
+    assert scope.events() == Events(oom=None, oom_kill=45, max=644)
+    (scope.path / "memory.memsw.failcnt").unlink()
     assert scope.events() == Events(oom=None, oom_kill=45, max=44)
     (scope.path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\n")
     (scope.path / "memory.failcnt").unlink()
     assert scope.events() == Events(None, None, None)
+
+
+def test_no_failed_charge_is_unknown_when_the_swap_counter_fails_first(
+    kernel: FakeKernel, scope: V1Scope
+) -> None:
+    kernel.fill(scope.path, {"memory.failcnt": "0\n", "memory.memsw.failcnt": "0\n"})
+    assert scope.events().max == 0
+    scope.set_limit(64 * MIB)
+    assert scope.events().max is None
+    kernel.fill(scope.path, {"memory.memsw.failcnt": "2\n"})
+    assert scope.events().max == 2
 
 
 def test_pressure_is_none(scope: V1Scope) -> None:

@@ -71,6 +71,17 @@ def test_controllers_are_enabled_for_us_and_disabled_after_the_last_scope(
     ]
 
 
+def test_controllers_stay_while_another_scope_needs_them(kernel: FakeKernel) -> None:
+    base = kernel.v2("", "memory", "", kind=None)
+    first, second = (
+        V2Scope(f"pagetier-t0-{n}", base, base, kernel.roots, ("memory",)) for n in (1, 2)
+    )
+    first.create()
+    second.create()
+    first.remove()
+    assert (base / "cgroup.subtree_control").read_text() == "memory\n"
+
+
 def test_command_enters_by_path_and_keeps_the_arguments(scope: V2Scope) -> None:
     command = scope.command(["prog", "--", "-x y"])
     script = str(Path(enter.__file__))

@@ -27,9 +27,9 @@ MIB = 2**20
 FILE_BYTES = 96 * MIB
 BUFFER_BYTES = 20 * MIB
 CAPACITY_BYTES = 32 * MIB
+FOLIO_BYTES = 4 * MIB  # a large folio that does not fit leaves the peak short of the limit
 ROOTS = Roots()
 LAYOUT = str(Path(__file__).resolve().parents[2] / ".layout")
-NOBODY = 65534
 
 # Holds a buffer, says so, then does a job per line: `read PATH` or `hold BYTES`; answers `done`.
 WORKER = f"""
@@ -115,7 +115,8 @@ def test_wall_leaves_the_capacity_to_the_cache(
         assert worker.do(f"read {disk_file}") == "done"
         time.sleep(2.5)
         state = scope.memory()
-        assert state.peak_bytes in (None, enforced.limit_bytes)
+        if state.peak_bytes is not None:
+            assert 0 <= enforced.limit_bytes - state.peak_bytes < FOLIO_BYTES
         assert 0.9 * CAPACITY_BYTES < state.file_bytes < 1.05 * CAPACITY_BYTES
         assert enforcement.problems() == []
     assert scope.limits().memory_bytes is None
@@ -233,13 +234,13 @@ def test_balloon_is_gone_a_second_after_kill_9() -> None:
     assert not reap(pid, start_ticks, ROOTS)
 
 
-def test_partial_lock_of_an_ordinary_user_is_refused_with_the_remedy() -> None:
+def test_partial_lock_without_the_privilege_is_refused_with_the_remedy() -> None:
+    """Without CAP_IPC_LOCK root is as limited as anyone; another uid might not reach python."""
+    limited = ["prlimit", f"--memlock={8 * MIB}:{8 * MIB}"]
+    unprivileged = ["setpriv", "--bounding-set", "-ipc_lock"]
     done = subprocess.run(
-        ["prlimit", f"--memlock={8 * MIB}:{8 * MIB}", sys.executable, "-c", PARTIAL],
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": LAYOUT, "PYTHONDONTWRITEBYTECODE": "1"},
+        [*limited, *unprivileged, sys.executable, "-c", PARTIAL],
+        env={**os.environ, "PYTHONPATH": LAYOUT},
         capture_output=True,
         text=True,
         check=False,

@@ -13,6 +13,7 @@ import pytest
 
 from pagetier.cgroups.detect import Support, detect
 from pagetier.cgroups.errors import CgroupError
+from pagetier.cgroups.files import write_value
 from pagetier.cgroups.joining import enter_command
 from pagetier.cgroups.members import kill_members, make_directory, member_pids, remove_directory
 from pagetier.cgroups.mounts import parse_mounts
@@ -26,6 +27,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 FILE_BYTES = 128 * MIB
 LIMIT_BYTES = 64 * MIB
 TOKEN = f"test{os.getpid()}"
+FOLIO_BYTES = 4 * MIB  # a large folio that does not fit leaves the peak short of the limit
 FLUSH_S = 2.5  # memory.stat is brought up to date every 2 s
 
 # Does one job per line of its input: `read PATH PASSES` or `hold BYTES`; answers `done`.
@@ -137,11 +139,10 @@ def test_reads_behind_a_wall_hit_it_and_are_counted(
     assert worker.do(f"read {disk_file} 3") == "done"
     state, events = settled(scope), scope.events()
     if state.peak_bytes is not None:
-        assert state.peak_bytes == LIMIT_BYTES
+        assert LIMIT_BYTES - FOLIO_BYTES < state.peak_bytes <= LIMIT_BYTES
     assert LIMIT_BYTES // 2 < state.file_bytes <= LIMIT_BYTES
     assert state.current_bytes <= LIMIT_BYTES
-    assert events.max is not None
-    assert events.max > 0
+    assert events.max is None or events.max > 0
     assert events.oom_kill == 0
     # Passes 2 and 3 find at most a wall's worth of their 32768 pages in the cache.
     assert state.refault_file_pages is not None
@@ -159,7 +160,21 @@ def test_pages_that_another_charged_first_are_not_ours(
     state, events = settled(scope), scope.events()
     assert state.file_bytes < MIB
     assert state.current_bytes < LIMIT_BYTES // 2
-    assert events.max == 0
+    assert events.max in (0, None)
+
+
+def test_hits_of_the_memory_counter_are_counted(
+    scope: Scope, worker: Worker, disk_file: Path
+) -> None:
+    evict(disk_file)
+    scope.set_limit(LIMIT_BYTES)
+    both = scope.path / "memory.memsw.limit_in_bytes"
+    if both.exists():
+        write_value(both, str(4 * LIMIT_BYTES))
+    assert worker.do(f"read {disk_file} 1") == "done"
+    count = scope.events().max
+    assert count is not None
+    assert count > 0
 
 
 def test_an_oom_kill_inside_the_wall_is_counted(scope: Scope) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from pagetier.bench.journal import state_dir
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.detect import detect
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.live
 
 
 def campaign(folder: Path) -> Path:
-    """Balloon and wall cells of about a second; the balloon locks about 1 GiB, well above what MemAvailable swings."""
+    """Cells of about a second; a balloon of 1 GiB is well above what MemAvailable swings."""
     available_bytes = read_meminfo(Roots()).available_bytes
     assert available_bytes is not None
     path = folder / "kill.yaml"

@@ -24,9 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Makes a pool and stops for good in its first report of progress, before the pool is published.
 HALTING_CREATOR = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from pagetier.tiers.create import create_pool
+# A shell starts its background jobs with the signal ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def halt(done, total):
     print("filling", flush=True)
     time.sleep(600)
@@ -142,6 +144,17 @@ def test_the_folder_above_must_exist(disk: Path) -> None:
     with pytest.raises(InputError, match="make the folder that is to hold it first"):
         create_pool(disk / "absent" / "pool", 1, 1, 1)
     assert list(disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/", ".", "..", "/proc/.."])
+def test_a_path_without_a_name_of_its_own_is_refused(path: str) -> None:
+    with pytest.raises(InputError, match="exists already"):
+        create_pool(Path(path), 1, 1, 1)
+
+
+def test_a_relative_path(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(disk)
+    assert create_pool(Path("pool"), 1, 1, 1).root == disk.resolve() / "pool"
 
 
 def test_a_bad_geometry_makes_nothing(disk: Path) -> None:

@@ -149,7 +149,9 @@ def test_what_another_process_maps_stays_and_is_named(make: MakePool, how: str, 
         assert eviction.resident_after_pages == pages(20_000)
         assert (eviction.attempts, eviction.proven) == (2, False)
         assert eviction.reason is not None
-        assert eviction.reason.startswith(f"{pages(20_000)} pages of 1 files stay: {words}")
+        assert eviction.reason.startswith(
+            f"pages that stay: {pages(20_000)}, in 1 of 15 files: {words}"
+        )
         assert f"pid {pid} (python" in eviction.reason
     assert evict_pool(pool, PROC).proven
 
