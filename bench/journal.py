@@ -19,8 +19,9 @@ from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.files import replace_file
 from pagetier.capacity.balloon import reap
 from pagetier.capacity.procstat import read_start_ticks
+from pagetier.cgroups.detect import detect
 from pagetier.cgroups.roots import Roots
-from pagetier.cgroups.scope import remove_stale
+from pagetier.cgroups.scope import remove_stale, stale_scopes
 
 __all__ = ["Journal", "only_one", "recover", "state_dir"]
 
@@ -127,7 +128,10 @@ def _is_alive(owner: dict[str, int | str], roots: Roots) -> bool:
 def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:
     match entry["kind"]:
         case "scope":
-            left = [path for path in map(Path, entry["paths"]) if path.exists()]
+            # A systemd scope has no path before its process runs: the token finds it.
+            named = {Path(path) for path in entry["paths"]}
+            named |= set(stale_scopes(detect(roots), token))
+            left = [path for path in sorted(named) if path.exists()]
             for path in left:
                 remove_stale(path, token)
             return [f"removed the scope {path} of a harness that died" for path in left]

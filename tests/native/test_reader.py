@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import math
 import os
 import signal
 import threading
@@ -179,7 +180,7 @@ def test_content_is_verified_across_extents(make_pool: PoolMaker, plan: PlanMake
 
 
 def pages_of(pool: Any) -> int:
-    return -(-pool.expert_bytes // PAGE) * PAGE
+    return math.ceil(pool.expert_bytes / PAGE) * PAGE
 
 
 @pytest.mark.parametrize("residency", ["auto", "cachestat", "mincore"])

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The floor: threads that do nothing but pread, each its own share of an order made beforehand.
+ * Usage: plain_pread FILE BLOCK_BYTES THREADS < offsets (64-bit, native); prints nanoseconds. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int fd;
+static size_t block_bytes;
+static size_t num_threads;
+static size_t num_reads;
+static const int64_t *offsets;
+static pthread_barrier_t start;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void *read_share(void *argument)
+{
+    void *buffer = mmap(NULL, block_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+    if (buffer == MAP_FAILED)
+        exit(1);
+    pthread_barrier_wait(&start);
+    for (size_t i = (size_t)argument; i < num_reads; i += num_threads)
+        if (pread(fd, buffer, block_bytes, offsets[i]) != (ssize_t)block_bytes)
+            exit(1);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct stat input;
+    pthread_t thread[256];
+
+    if (argc != 4 || fstat(0, &input) < 0)
+        return 2;
+    fd = open(argv[1], O_RDONLY | O_CLOEXEC);
+    block_bytes = strtoul(argv[2], NULL, 10);
+    num_threads = strtoul(argv[3], NULL, 10);
+    num_reads = (size_t)input.st_size / sizeof *offsets;
+    offsets = mmap(NULL, (size_t)input.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, 0, 0);
+    if (fd < 0 || offsets == MAP_FAILED || num_threads > 256)
+        return 2;
+    pthread_barrier_init(&start, NULL, (unsigned)num_threads + 1);
+    for (size_t i = 0; i < num_threads; i++)
+        if (pthread_create(&thread[i], NULL, read_share, (void *)i) != 0)
+            return 1;
+    pthread_barrier_wait(&start);
+    uint64_t began = now_ns();
+    for (size_t i = 0; i < num_threads; i++)
+        pthread_join(thread[i], NULL);
+    printf("%llu\n", (unsigned long long)(now_ns() - began));
+    return 0;
+}
