@@ -71,7 +71,7 @@ class Bench:
     limits: Limits
     balloon: BalloonOptions
     job_dir: Path
-    warnings: dict[str, list[str]]
+    warnings: dict[str, list[dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -151,16 +151,15 @@ def _plan_facts(bench: Bench, spec: CellSpec, pool: Pool) -> dict[str, Any]:
     }
 
 
-# Advice not met that may move a figure, and the mechanisms whose cells it then marks: evicting
-# without pressure matters where nothing else evicts.
-_TELLING = {
-    "readahead against expert size": ("none", "wall", "balloon"),
-    "proactive reclaim": ("none",),
-}
-
-
-def _labels(warnings: list[str], spec: CellSpec) -> list[str]:
-    return [name for name in warnings if spec.mechanism in _TELLING.get(name, ())]
+def _labels(warnings: list[dict[str, Any]], spec: CellSpec) -> list[str]:
+    """The advice not met that may move a figure of this very cell."""
+    telling = {
+        # Without readahead nothing is read past an expert's end.
+        "readahead against expert size": spec.advice != "random",
+        # Evicting without pressure shows where nothing else evicts.
+        "proactive reclaim": spec.mechanism == "none",
+    }
+    return [item["name"] for item in warnings if telling.get(item["name"], False)]
 
 
 def _measure(

@@ -21,16 +21,17 @@ from pagetier.analysis.traces import read_trace, trace_info
 from pagetier.analysis.units import format_bytes, parse_bytes
 from pagetier.bench import show
 from pagetier.bench.doctor import doctor as examine
+from pagetier.bench.inputs import RunRequest
 from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress
-from pagetier.bench.run import RunRequest, dry_run, run_campaign
+from pagetier.bench.run import dry_run, run_campaign
 from pagetier.capacity.errors import CapacityError
 from pagetier.cgroups.errors import CgroupError, ParseError
 from pagetier.cgroups.roots import Roots
 from pagetier.native.errors import ReplayError
 from pagetier.tiers.check import check_pool
 from pagetier.tiers.create import create_pool
-from pagetier.tiers.evict import evict_pool
+from pagetier.tiers.evict import evict_pool, require_unmapped
 from pagetier.tiers.info import pool_info
 from pagetier.tiers.pool import open_pool
 
@@ -177,7 +178,9 @@ def pool_check(pool: PoolPath, as_json: Json = False) -> None:
 @pool_app.command("evict", epilog="Example: sudo pagetier pool evict my-pool")
 def pool_evict(pool: PoolPath, as_json: Json = False) -> None:
     """Drop a pool from the page cache and prove it; exit 1 when it is not proven cold."""
-    eviction = evict_pool(open_pool(pool), Roots().proc)
+    opened = open_pool(pool)
+    require_unmapped(opened, Roots().proc)
+    eviction = evict_pool(opened, Roots().proc)
     document = show.as_document(eviction)
     if not eviction.proven:
         _finding(document, f"{pool}: not proven cold: {eviction.reason}", as_json)

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pagetier.analysis.errors import CapabilityError
-from pagetier.bench.kernel.mounts import Mount, mount_of, read_mounts
-from pagetier.bench.kernel.text import parse_selected, read_count, read_text
+from pagetier.bench.kernel.diskstats import SECTOR_BYTES
+from pagetier.bench.kernel.text import read_count, read_line, read_selected, read_text
+from pagetier.cgroups.mountinfo import Mount, mount_of, parse_mountinfo
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["Device", "Partition", "UnresolvedDevice", "resolve"]
@@ -90,13 +91,14 @@ class Device:
 def resolve(path: Path, roots: Roots) -> Device:
     """The disk below an existing file or directory; CapabilityError when there is no single one."""
     number = os.stat(path).st_dev
-    mounts = read_mounts(roots.proc)
-    mount = mount_of(path.resolve(), mounts) if mounts else None
+    mountinfo = roots.proc / "self/mountinfo"
+    mounts = parse_mountinfo(read_text(mountinfo) or "", str(mountinfo))
+    mount = mount_of(path.resolve(), mounts)
     major, minor = os.major(number), os.minor(number)
     node = roots.sys / "dev/block" / f"{major}:{minor}"
     if not node.exists():
         raise UnresolvedDevice(_no_block_device(path, f"{major}:{minor}", mount))
-    if mount is not None and {"dax", "dax=always"} & set(mount.options):
+    if mount is not None and {"dax", "dax=always"} & set(mount.super_options):
         raise UnresolvedDevice(
             f"{path}: {mount.source} is mounted with dax, which has no page cache to measure",
             f"{_WAY_OUT}, without that option",
@@ -132,24 +134,24 @@ def _from_node(path: Path, node: Path, file_system: str | None, roots: Roots) ->
         max_sectors_kb=read_count(queue / "max_sectors_kb"),
         iostats=None if iostats is None else iostats != 0,
         rotational=None if rotational is None else rotational != 0,
-        model=_stripped(read_text(disk / "device/model")),
-        scheduler=_scheduler(queue / "scheduler"),
+        model=read_line(disk / "device/model"),
+        scheduler=read_selected(queue / "scheduler"),
         logical_block_bytes=read_count(queue / "logical_block_size"),
-        size_bytes=None if sectors is None else sectors * 512,
+        size_bytes=None if sectors is None else sectors * SECTOR_BYTES,
     )
 
 
 def _refuse_stacked(path: Path, disk: Path) -> None:
     name = _name(disk)
     if (disk / "loop").is_dir() or name.startswith("loop"):
-        backing = _stripped(read_text(disk / "loop/backing_file")) or "a file"
+        backing = read_line(disk / "loop/backing_file") or "a file"
         raise UnresolvedDevice(
             f"{path}: on the loop device {name} over {backing}, whose pages are cached twice and "
             "whose device bytes are not the disk's"
         )
     below = sorted(entry.name for entry in (disk / "slaves").glob("*"))
     if below or name.startswith(("dm-", "md", "bcache")):
-        title = _stripped(read_text(disk / "dm/name")) or _stripped(read_text(disk / "md/level"))
+        title = read_line(disk / "dm/name") or read_line(disk / "md/level")
         raise UnresolvedDevice(
             f"{path}: on {name}{f' ({title})' if title else ''} stacked over "
             f"{', '.join(below) or 'other devices'}, which is not resolved to its disks yet"
@@ -177,17 +179,8 @@ def _name(folder: Path) -> str:
 
 
 def _number(folder: Path) -> tuple[int, int]:
-    text = _stripped(read_text(folder / "dev")) or ""
+    text = read_line(folder / "dev") or ""
     major, colon, minor = text.partition(":")
     if not (colon and major.isdecimal() and minor.isdecimal()):
         raise UnresolvedDevice(f"{folder / 'dev'}: {text!r} is not MAJOR:MINOR", "mount sysfs")
     return int(major), int(minor)
-
-
-def _scheduler(path: Path) -> str | None:
-    text = read_text(path)
-    return None if text is None else parse_selected(text, str(path))
-
-
-def _stripped(text: str | None) -> str | None:
-    return None if text is None else text.strip()

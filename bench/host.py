@@ -5,7 +5,6 @@ Only what was found: a fact that the kernel does not give is None.  Nothing here
 """
 
 import importlib.metadata
-import os
 import platform
 from dataclasses import asdict
 from pathlib import Path
@@ -17,12 +16,12 @@ from pagetier.bench.kernel.damon import read_proactive_reclaim
 from pagetier.bench.kernel.mglru import read_mglru
 from pagetier.bench.kernel.numa import read_nodes
 from pagetier.bench.kernel.swaps import read_swaps
-from pagetier.bench.kernel.text import read_text
-from pagetier.bench.kernel.thp import read_thp
+from pagetier.bench.kernel.text import read_line, read_selected
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.detect import detect
 from pagetier.cgroups.psi import read_pressure
 from pagetier.cgroups.roots import Roots
+from pagetier.native.residency import page_bytes
 
 __all__ = ["host_facts", "kernel_release", "psi_state"]
 
@@ -60,7 +59,7 @@ def host_facts(roots: Roots, device: Device | None) -> dict[str, Any]:
 
 def kernel_release(proc: Path) -> str | None:
     """What `uname -r` says."""
-    return _line(proc / "sys/kernel/osrelease")
+    return read_line(proc / "sys/kernel/osrelease")
 
 
 def psi_state(proc: Path) -> str:
@@ -75,14 +74,14 @@ def _system_facts(proc: Path) -> dict[str, Any]:
     cpu = read_cpu(proc)
     return {
         "kernel": kernel_release(proc),
-        "kernel_version": _line(proc / "sys/kernel/version"),
-        "kernel_cmdline": _line(proc / "cmdline"),
+        "kernel_version": read_line(proc / "sys/kernel/version"),
+        "kernel_cmdline": read_line(proc / "cmdline"),
         "machine": platform.machine(),
-        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "page_bytes": page_bytes(),
         "cpu_model": None if cpu is None else cpu.model,
         "cpus": None if cpu is None else cpu.count,
         "hypervisor": None if cpu is None else cpu.hypervisor,
-        "vm": {name: _line(proc / "sys/vm" / name) for name in _SYSCTLS},
+        "vm": {name: read_line(proc / "sys/vm" / name) for name in _SYSCTLS},
     }
 
 
@@ -93,16 +92,11 @@ def _memory_facts(roots: Roots) -> dict[str, Any]:
         "mem_total_bytes": meminfo.total_bytes,
         "swap_total_bytes": meminfo.swap_total_bytes,
         "swaps": None if swaps is None else [asdict(swap) for swap in swaps],
-        "thp": read_thp(roots.sys),
+        "thp": read_selected(roots.sys / "kernel/mm/transparent_hugepage/enabled"),
         "mglru": {**asdict(mglru), "enabled": mglru.enabled},
         "proactive_reclaim": list(proactive.running),
         "numa_nodes": [asdict(node) for node in read_nodes(roots.sys)],
     }
-
-
-def _line(path: Path) -> str | None:
-    text = read_text(path)
-    return None if text is None else text.strip()
 
 
 def _version(name: str) -> str | None:

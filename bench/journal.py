@@ -18,8 +18,8 @@ from typing import Any, Self
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.files import replace_file
 from pagetier.capacity.balloon import reap
-from pagetier.capacity.procstat import read_start_ticks
 from pagetier.cgroups.detect import detect
+from pagetier.cgroups.procstat import read_start_ticks
 from pagetier.cgroups.roots import Roots
 from pagetier.cgroups.scope import remove_stale, stale_scopes
 
@@ -35,14 +35,6 @@ def state_dir() -> Path:
     return Path(os.environ.get("XDG_RUNTIME_DIR", f"/tmp/pagetier-{os.geteuid()}")) / "pagetier"
 
 
-def start_ticks(pid: int, roots: Roots) -> int | None:
-    """When the process started; with the pid it names it for good.  None: it is gone."""
-    try:
-        return read_start_ticks(roots, pid)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-
-
 class Journal:
     """The open journal of this harness; a context manager that removes it when nothing is left."""
 
@@ -54,7 +46,7 @@ class Journal:
         self._scopes = 0
         self._owner = {
             "pid": os.getpid(),
-            "start_ticks": start_ticks(os.getpid(), roots),
+            "start_ticks": read_start_ticks(roots, os.getpid()),
             "boot_id": _boot_id(roots),
         }
 
@@ -122,7 +114,7 @@ def recover(directory: Path, roots: Roots) -> list[str]:
 def _is_alive(owner: dict[str, int | str], roots: Roots) -> bool:
     if owner["boot_id"] != _boot_id(roots):
         return False
-    return start_ticks(int(owner["pid"]), roots) == owner["start_ticks"]
+    return read_start_ticks(roots, int(owner["pid"])) == owner["start_ticks"]
 
 
 def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:

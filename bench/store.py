@@ -64,6 +64,11 @@ class Store:
         """Ids of the cells that need not be measured again, rejected ones included."""
         return {row[0] for row in self._db.execute("SELECT id FROM cells")}
 
+    def set_meta(self, key: str, value: str) -> None:
+        """Replace one fact of the campaign, such as which cells could not run this time."""
+        with self._transaction():
+            self._db.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
+
     def add_cell(self, cell: Cell) -> None:
         """Store a finished cell; on return it is on stable storage."""
         with self._transaction():

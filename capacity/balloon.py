@@ -25,8 +25,8 @@ from pagetier.capacity import balloon_process
 from pagetier.capacity.base import Enforced
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo, read_meminfo
-from pagetier.capacity.procstat import read_start_ticks
-from pagetier.capacity.procstatus import read_status
+from pagetier.capacity.procstatus import read_anon_huge_bytes, read_status
+from pagetier.cgroups.procstat import read_process_file, read_start_ticks
 from pagetier.cgroups.roots import Roots
 from pagetier.cgroups.scope import Scope
 
@@ -129,10 +129,8 @@ class BalloonProcess:
 
     def vm_lck_bytes(self) -> int | None:
         """VmLck now; None when the process is gone."""
-        try:
-            return read_status(self._roots, self.pid).vm_lck_bytes
-        except (FileNotFoundError, ProcessLookupError):
-            return None
+        status = read_status(self._roots, self.pid)
+        return None if status is None else status.vm_lck_bytes
 
     def _running(self) -> "subprocess.Popen[str]":
         if self._process is None:
@@ -286,7 +284,7 @@ class Balloon:
                 "available_after_bytes": after.available_bytes,
                 "mlocked_before_bytes": before.mlocked_bytes,
                 "mlocked_after_bytes": after.mlocked_bytes,
-                "anon_huge_bytes": _anon_huge_bytes(self._roots, process.pid),
+                "anon_huge_bytes": read_anon_huge_bytes(self._roots, process.pid),
                 "pid": process.pid,
                 "start_ticks": process.start_ticks,
             },
@@ -337,13 +335,8 @@ def reap(pid: int, start_ticks: int, roots: Roots) -> bool:
 
 
 def _is_balloon(pid: int, start_ticks: int, roots: Roots) -> bool:
-    try:
-        if read_start_ticks(roots, pid) != start_ticks:
-            return False
-        arguments = (roots.proc / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return os.fsencode(_SCRIPT) in arguments
+    arguments = (read_process_file(roots, pid, "cmdline") or "").split("\0")
+    return _SCRIPT in arguments and read_start_ticks(roots, pid) == start_ticks
 
 
 def _available_bytes(meminfo: Meminfo) -> int:
@@ -355,19 +348,6 @@ def _available_bytes(meminfo: Meminfo) -> int:
 def _check_whole_pages(size_bytes: int, what: str) -> None:
     if size_bytes <= 0 or size_bytes % mmap.PAGESIZE:
         raise CapacityError(f"{what} of {size_bytes} bytes is no positive multiple of a page")
-
-
-def _anon_huge_bytes(roots: Roots, pid: int) -> int | None:
-    """AnonHugePages of the process; smaps_rollup exists since 4.14."""
-    try:
-        text = (roots.proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name == "AnonHugePages":
-            return int(value.split()[0]) * 1024
-    return None
 
 
 def _ending(returncode: int) -> str:

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory lines of /proc/<pid>/status in bytes.
+"""Memory lines of /proc/<pid>/status and smaps_rollup in bytes.
 
 A kernel thread and a zombie have no Vm* lines: each of them is None there, never 0.  VmLck is the
 size of the locked mappings, page-exact (mm->locked_vm), not a count of resident pages.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.procstat import read_process_file
 from pagetier.cgroups.roots import Roots
 
-__all__ = ["ProcessStatus", "parse_status", "read_status"]
+__all__ = ["ProcessStatus", "parse_status", "read_anon_huge_bytes", "read_status"]
 
 _SIZE = re.compile(r"\s*(\d+) kB", re.ASCII)
 _NAMES = ("VmLck", "VmRSS", "VmHWM", "VmSwap")
@@ -29,23 +31,33 @@ class ProcessStatus:
 
 def parse_status(text: str, source: str = "/proc/<pid>/status") -> ProcessStatus:
     """The four sizes; raises ParseError for a malformed size and for a text that is no status."""
+    sizes = _sizes(text, _NAMES, source)
+    if "\nPid:" not in f"\n{text}":
+        raise ParseError(source, None, "no Pid line in it")
+    return ProcessStatus(*(sizes.get(name) for name in _NAMES))
+
+
+def read_status(roots: Roots, pid: int) -> ProcessStatus | None:
+    """The process now; None when it is gone."""
+    text = read_process_file(roots, pid, "status")
+    return None if text is None else parse_status(text, f"{roots.proc}/{pid}/status")
+
+
+def read_anon_huge_bytes(roots: Roots, pid: int) -> int | None:
+    """AnonHugePages of the process; None when it is gone and before 4.14 (smaps_rollup)."""
+    text = read_process_file(roots, pid, "smaps_rollup") or ""
+    sizes = _sizes(text, ("AnonHugePages",), f"{roots.proc}/{pid}/smaps_rollup")
+    return sizes.get("AnonHugePages")
+
+
+def _sizes(text: str, names: Collection[str], source: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    names: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
         name, _, value = line.partition(":")
-        names.add(name)
-        if name not in _NAMES:
+        if name not in names:
             continue
         match = _SIZE.fullmatch(value.rstrip())
         if match is None:
             raise ParseError(source, number, f"expected `{name}: <n> kB`, found {line!r}")
         sizes[name] = int(match.group(1)) * 1024
-    if "Pid" not in names:
-        raise ParseError(source, None, "no Pid line in it")
-    return ProcessStatus(*(sizes.get(name) for name in _NAMES))
-
-
-def read_status(roots: Roots, pid: int) -> ProcessStatus:
-    """The process now; raises FileNotFoundError or ProcessLookupError when it is gone."""
-    path = roots.proc / str(pid) / "status"
-    return parse_status(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    return sizes

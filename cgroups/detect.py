@@ -80,8 +80,8 @@ def detect(
     own = roots.proc / "self"
     host = _Host(
         roots=roots,
-        mounts=parse_mounts((own / "mountinfo").read_text(encoding="utf-8")),
-        paths=parse_memberships((own / "cgroup").read_text(encoding="utf-8")),
+        mounts=parse_mounts((own / "mountinfo").read_text("utf-8", "surrogateescape")),
+        paths=parse_memberships((own / "cgroup").read_text("utf-8", "surrogateescape")),
         systemd=(read_optional(roots.proc / "1" / "comm") or "").strip() == "systemd",
         systemd_run=find_program("systemd-run") is not None,
         euid=os.geteuid() if euid is None else euid,

@@ -13,11 +13,11 @@ from pagetier.cgroups.errors import CgroupError, ParseError
 __all__ = ["parse_count", "parse_limit", "read_count", "read_optional", "read_text", "write_value"]
 
 
-def parse_count(text: str, source: str = "cgroup file") -> int:
-    """One decimal number; raises ParseError for anything else, `max` included."""
+def parse_count(text: str, source: str, line: int = 1, field: str = "value") -> int:
+    """An unsigned decimal number of any size; ParseError, for `max` too, names where it stood."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit()):
-        raise ParseError(source, 1, f"expected a count, found {digits!r}")
+        raise ParseError(source, line, f"{field} is {digits[:40]!r}, not an unsigned number")
     return int(digits)
 
 

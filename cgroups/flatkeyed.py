@@ -6,6 +6,7 @@ Lines are found by name because their order changes between releases (mm/vmstat.
 """
 
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["parse_flat_keyed"]
 
@@ -20,11 +21,9 @@ def parse_flat_keyed(text: str, source: str = "flat keyed file") -> dict[str, in
         if len(fields) != 2:
             raise ParseError(source, number, f"expected `name value`, found {line!r}")
         name, digits = fields
-        if not (digits.isascii() and digits.isdigit()):
-            raise ParseError(source, number, f"value of {name} is no count: {digits!r}")
         if name in values:
             raise ParseError(source, number, f"{name} appears twice")
-        values[name] = int(digits)
+        values[name] = parse_count(digits, source, number, name)
     if not values:
         raise ParseError(source, None, "nothing in it")
     return values

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from pagetier.cgroups import enter
 from pagetier.cgroups.errors import CgroupError
 from pagetier.cgroups.mounts import parse_memberships
+from pagetier.cgroups.procstat import read_process_file, read_stat
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["await_member", "enter_command"]
@@ -30,7 +31,7 @@ def await_member(roots: Roots, pid: int, controller: str, name: str, timeout_s: 
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        path = _membership(roots.proc / str(pid) / "cgroup", controller)
+        path = _membership(roots, pid, controller)
         if path is None:
             raise CgroupError(f"process {pid} ended before it was in {name}: see its own message")
         if PurePosixPath(path).name == name:
@@ -40,13 +41,9 @@ def await_member(roots: Roots, pid: int, controller: str, name: str, timeout_s: 
         time.sleep(_POLL_S)
 
 
-def _membership(path: Path, controller: str) -> str | None:
+def _membership(roots: Roots, pid: int, controller: str) -> str | None:
     """None when the process is gone or a zombie: the kernel has moved that to the root already."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-        state = (path.parent / "stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+    text, stat = read_process_file(roots, pid, "cgroup"), read_stat(roots, pid)
+    if text is None or stat is None or stat.state in ("Z", "X"):
         return None
-    if state.rpartition(")")[2].split()[:1] in (["Z"], ["X"]):
-        return None
-    return parse_memberships(text, str(path)).get(controller, "")
+    return parse_memberships(text, f"{roots.proc}/{pid}/cgroup").get(controller, "")

@@ -23,7 +23,8 @@ def member_pids(cgroup: Path) -> list[int]:
     """Processes in this cgroup itself; empty when the cgroup is gone."""
     procs = cgroup / "cgroup.procs"
     text = read_optional(procs)
-    return [parse_count(line, str(procs)) for line in (text or "").splitlines()]
+    lines = enumerate((text or "").splitlines(), start=1)
+    return [parse_count(line, str(procs), number, "pid") for number, line in lines]
 
 
 def kill_members(cgroup: Path, timeout_s: float = 10.0) -> None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """/proc/self/mountinfo and /proc/<pid>/cgroup: controllers, their mounts, who is in them."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.mountinfo import parse_mountinfo
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["UNIFIED", "CgroupMount", "directory_of", "parse_memberships", "parse_mounts"]
@@ -14,7 +14,6 @@ UNIFIED = ""
 """Key of the v2 hierarchy in the result of parse_memberships: it has no controller list."""
 
 _STANDARD = PurePosixPath("/sys/fs/cgroup")
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +35,18 @@ class CgroupMount:
 
 
 def parse_mounts(text: str, source: str = "/proc/self/mountinfo") -> list[CgroupMount]:
-    """The cgroup mounts in the order of the file (proc(5)); other mounts are passed over."""
-    mounts = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        left, separator, right = line.partition(" - ")
-        mount, filesystem = left.split(), right.split()
-        if not separator or len(mount) < 6 or len(filesystem) < 3:
-            raise ParseError(source, number, f"not a mountinfo line: {line!r}")
-        if filesystem[0] not in ("cgroup", "cgroup2"):
-            continue
-        options = frozenset(filesystem[2].split(","))
-        mounts.append(
-            CgroupMount(
-                version="v2" if filesystem[0] == "cgroup2" else "v1",
-                root=_unescape(mount[3]),
-                point=_unescape(mount[4]),
-                read_only="ro" in mount[5].split(",") or "ro" in options,
-                controllers=options,
-            )
+    """The cgroup mounts in the order of the file; other mounts are passed over."""
+    return [
+        CgroupMount(
+            version="v2" if mount.kind == "cgroup2" else "v1",
+            root=mount.root,
+            point=mount.point,
+            read_only="ro" in (*mount.mount_options, *mount.super_options),
+            controllers=frozenset(mount.super_options),
         )
-    return mounts
+        for mount in parse_mountinfo(text, source)
+        if mount.kind in ("cgroup", "cgroup2")
+    ]
 
 
 def parse_memberships(text: str, source: str = "/proc/<pid>/cgroup") -> dict[str, str]:
@@ -79,8 +70,3 @@ def directory_of(mount: CgroupMount, path: str, roots: Roots) -> Path | None:
     if ".." in cgroup.parts or not cgroup.is_relative_to(root):
         return None
     return mount.directory(roots) / cgroup.relative_to(root)
-
-
-def _unescape(field: str) -> str:
-    """Space, tab, newline and backslash are octal in mountinfo (fs/proc_namespace.c)."""
-    return _ESCAPE.sub(lambda match: chr(int(match.group(1), 8)), field)

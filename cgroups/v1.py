@@ -204,7 +204,7 @@ def parse_service_bytes(
         if len(fields) != 3:
             raise ParseError(source, number, f"expected `MAJ:MIN operation bytes`, found {line!r}")
         if fields[1] == "Read":
-            read_bytes[fields[0]] = parse_count(fields[2], f"{source}:{number}")
+            read_bytes[fields[0]] = parse_count(fields[2], source, number, "Read")
     return read_bytes
 
 

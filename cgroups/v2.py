@@ -181,7 +181,7 @@ def parse_io_stat(text: str, source: str = "io.stat") -> dict[str, int]:
         device, *fields = line.split() or [""]
         values = dict(field.partition("=")[::2] for field in fields)
         if "rbytes" in values:
-            read_bytes[device] = parse_count(values["rbytes"], f"{source}:{number}")
+            read_bytes[device] = parse_count(values["rbytes"], source, number, "rbytes")
     return read_bytes
 
 

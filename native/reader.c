@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -196,18 +197,28 @@ static void advance(_Atomic uint64_t *counter, uint64_t amount)
     atomic_store_explicit(counter, before + amount, memory_order_relaxed);
 }
 
+static void account_absent(struct worker *worker, uint32_t expert, uint64_t absent_bytes)
+{
+    /* Looked at first: a line that is only read may stay in the caches of all threads. */
+    unsigned char *touched = &worker->reader->touched[expert];
+    bool again = __atomic_load_n(touched, __ATOMIC_RELAXED) ||
+                 __atomic_exchange_n(touched, 1, __ATOMIC_RELAXED);
+
+    if (again)
+        worker->sum_repeat_bytes += absent_bytes;
+    else
+        worker->sum_first_bytes += absent_bytes;
+}
+
 static void account(struct worker *worker, uint32_t expert, uint64_t length,
                     const struct pt_cost *cost)
 {
     struct pt_reader *reader = worker->reader;
-    int again = __atomic_exchange_n(&reader->touched[expert], 1, __ATOMIC_RELAXED);
 
     worker->sum_reads++;
     worker->sum_bytes += length;
-    if (again)
-        worker->sum_repeat_bytes += cost->absent_bytes;
-    else
-        worker->sum_first_bytes += cost->absent_bytes;
+    if (reader->options.residency != PT_RESIDENCY_OFF)
+        account_absent(worker, expert, cost->absent_bytes);
     worker->latency_histogram[pt_histogram_bucket(cost->latency_ns)]++;
     advance(&worker->reads, 1);
     advance(&worker->bytes, length);
@@ -251,14 +262,14 @@ static void *read_all(void *argument)
 {
     struct worker *worker = argument;
     struct pt_reader *reader = worker->reader;
-    struct pt_turn turn = {0, 0};
+    struct pt_turn turn;
     struct pt_fault fault;
     struct rusage before;
     struct rusage after;
 
     getrusage(RUSAGE_THREAD, &before);
     atomic_fetch_add(&reader->ready, 1);
-    pt_futex_wake(&reader->ready, PT_FUTEX_ALL);
+    pt_futex_wake(&reader->ready, 1);
     while (pt_schedule_take(&reader->schedule, &turn)) {
         int result = read_expert(worker, turn.read, &fault);
 
@@ -309,7 +320,7 @@ static void wait_ready(struct pt_reader *reader, uint32_t count)
     uint32_t ready;
 
     while ((ready = atomic_load(&reader->ready)) < count)
-        pt_futex_wait(&reader->ready, ready, PT_FUTEX_ALL);
+        pt_futex_wait(&reader->ready, ready);
 }
 
 static void join_threads(struct pt_reader *reader, uint32_t count)

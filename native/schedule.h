@@ -13,7 +13,7 @@
 
 struct pt_schedule {
     _Alignas(PT_APART) _Atomic uint64_t cursor; /* next read to hand out */
-    _Alignas(PT_APART) _Atomic uint32_t opened; /* newest open group + 1, or a PT_... word */
+    _Alignas(PT_APART) _Atomic uint32_t opened; /* newest open group + 1, or a word of its own */
     _Alignas(PT_APART) _Atomic uint64_t done;   /* reads completed; not kept in the last group */
     _Alignas(PT_APART) const uint64_t *group_start;
     uint64_t num_groups;
@@ -21,7 +21,6 @@ struct pt_schedule {
     uint64_t last_group; /* the last one with a read in it */
 };
 
-/* One thread's place in the schedule; start from zero. */
 struct pt_turn {
     uint64_t read;
     uint64_t group;
@@ -31,9 +30,10 @@ struct pt_turn {
  * more groups than `opened` can name.  The array must live as long as the schedule. */
 int pt_schedule_init(struct pt_schedule *schedule, const uint64_t *group_start,
                      uint64_t num_groups);
-/* Opens the first group: threads that took a turn before this wait for it. */
+/* Opens the first group: threads that came for a turn before this wait for it. */
 void pt_schedule_start(struct pt_schedule *schedule);
-/* False when nothing is left to read, or after pt_schedule_stop. */
+/* The next read, once its group is open.  False when nothing is left to read, or after
+ * pt_schedule_stop. */
 bool pt_schedule_take(struct pt_schedule *schedule, struct pt_turn *turn);
 void pt_schedule_complete(struct pt_schedule *schedule, const struct pt_turn *turn);
 /* Ends every wait and every later turn. */

@@ -9,7 +9,7 @@ through memory.reclaim leaves no standing trace and cannot be found this way.
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import read_text
+from pagetier.bench.kernel.text import read_line, read_text
 from pagetier.cgroups.errors import ParseError
 
 __all__ = ["Kdamond", "ProactiveReclaim", "parse_switch", "read_proactive_reclaim"]
@@ -68,16 +68,16 @@ def read_proactive_reclaim(sys: Path) -> ProactiveReclaim:
 
 
 def _kdamond(folder: Path) -> Kdamond | None:
-    state = read_text(folder / "state")
+    state = read_line(folder / "state")
     if state is None:
         return None
     actions = [
-        action.strip()
+        action
         for context in _numbered(folder / "contexts")
         for scheme in _numbered(context / "schemes")
-        if (action := read_text(scheme / "action")) is not None
+        if (action := read_line(scheme / "action")) is not None
     ]
-    return Kdamond(index=int(folder.name), state=state.strip(), actions=tuple(actions))
+    return Kdamond(index=int(folder.name), state=state, actions=tuple(actions))
 
 
 def _numbered(folder: Path) -> list[Path]:

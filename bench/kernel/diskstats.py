@@ -11,8 +11,9 @@ from collections.abc import Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import parse_count, read_text
+from pagetier.bench.kernel.text import read_text
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["SECTOR_BYTES", "DiskCounters", "parse_diskstats", "read_diskstats"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pagetier.bench.kernel.text import parse_count
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = [
     "KernelLog",

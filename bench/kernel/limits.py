@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import parse_count, read_text
+from pagetier.bench.kernel.text import read_text
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["CAP_IPC_LOCK", "Limit", "Limits", "has_capability", "parse_limits", "read_limits"]
 

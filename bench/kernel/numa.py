@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import parse_count, read_text
+from pagetier.bench.kernel.text import read_line, read_text
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["Node", "node_folders", "parse_node_meminfo", "read_nodes"]
 
@@ -68,7 +69,7 @@ def _node(index: int, folder: Path) -> Node | None:
             raise ParseError(str(path), None, f"no line {name!r}")
     return Node(
         index=index,
-        cpus=(read_text(folder / "cpulist") or "").strip(),
+        cpus=read_line(folder / "cpulist") or "",
         total_bytes=values["MemTotal"],
         free_bytes=values["MemFree"],
         file_bytes=values["FilePages"],

@@ -7,7 +7,7 @@ Their kills leave no trace in the kernel's OOM counters, so they are looked for 
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import read_text
+from pagetier.bench.kernel.text import read_line
 
 __all__ = ["OomKiller", "read_oom_killers"]
 
@@ -29,7 +29,7 @@ def read_oom_killers(proc: Path) -> tuple[OomKiller, ...]:
     """All that run now, by process id."""
     found = []
     for folder in proc.glob("[0-9]*"):
-        name = (read_text(folder / "comm") or "").strip()
+        name = read_line(folder / "comm")
         if name in _NAMES and folder.name.isdecimal():
             found.append(OomKiller(pid=int(folder.name), name=name))
     return tuple(sorted(found, key=lambda killer: killer.pid))

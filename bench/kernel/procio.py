@@ -9,8 +9,9 @@ foreign traffic, and it misses what a kernel thread fetches on the process's beh
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import parse_count, read_text
+from pagetier.bench.kernel.text import read_text
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["ProcessIo", "parse_process_io", "read_process_io"]
 

@@ -4,8 +4,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pagetier.bench.kernel.text import parse_count, read_text
+from pagetier.bench.kernel.text import read_text
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
 __all__ = ["Swap", "parse_swaps", "read_swaps"]
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from pagetier.cgroups.errors import ParseError
+from pagetier.cgroups.files import parse_count
 
-__all__ = ["HeldFile", "parse_count", "parse_selected", "read_count", "read_text"]
+__all__ = ["HeldFile", "parse_selected", "read_count", "read_line", "read_selected", "read_text"]
 
 # The kernel does not offer this here and now: no such file; files of a subsystem that is compiled
 # in and switched off (PSI without psi=1: EOPNOTSUPP); queue attributes a driver has no answer for
@@ -46,15 +47,19 @@ def read_text(path: Path) -> str | None:
 def read_count(path: Path) -> int | None:
     """The one unsigned decimal number that a file holds; None when the file is absent."""
     text = read_text(path)
-    return None if text is None else parse_count(text, str(path), 1, "value")
+    return None if text is None else parse_count(text, str(path))
 
 
-def parse_count(text: str, where: str, line: int, field: str) -> int:
-    """An unsigned decimal counter of any size; ParseError names where it stood."""
-    word = text.strip()
-    if not (word.isascii() and word.isdecimal()):
-        raise ParseError(where, line, f"{field} is {word[:40]!r}, not an unsigned number")
-    return int(word)
+def read_line(path: Path) -> str | None:
+    """The text of a file of one line, without its line end; None when the file is absent."""
+    text = read_text(path)
+    return None if text is None else text.strip()
+
+
+def read_selected(path: Path) -> str | None:
+    """The choice that a file marks; None when the file is absent."""
+    text = read_text(path)
+    return None if text is None else parse_selected(text, str(path))
 
 
 def parse_selected(text: str, where: str) -> str:

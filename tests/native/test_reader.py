@@ -180,7 +180,7 @@ def test_content_is_verified_across_extents(make_pool: PoolMaker, plan: PlanMake
 
 
 def pages_of(pool: Any) -> int:
-    return math.ceil(pool.expert_bytes / PAGE) * PAGE
+    return int(math.ceil(pool.expert_bytes / PAGE) * PAGE)
 
 
 @pytest.mark.parametrize("residency", ["auto", "cachestat", "mincore"])

@@ -302,7 +302,7 @@ struct race {
 static void *run_race(void *argument)
 {
     struct race *race = argument;
-    struct pt_turn turn = {0, 0};
+    struct pt_turn turn;
 
     while (pt_schedule_take(&race->schedule, &turn)) {
         CHECK(turn.read >= race->group_start[turn.group]);
@@ -354,7 +354,7 @@ static void test_schedule_without_reads(const char *directory)
 {
     static const uint64_t nothing[4] = {0, 0, 0, 0};
     struct pt_schedule schedule;
-    struct pt_turn turn = {0, 0};
+    struct pt_turn turn;
 
     (void)directory;
     for (uint64_t groups = 0; groups < 4; groups++) {
@@ -367,7 +367,7 @@ static void test_schedule_without_reads(const char *directory)
 
 static void *wait_turn(void *argument)
 {
-    struct pt_turn turn = {0, 0};
+    struct pt_turn turn;
 
     CHECK(!pt_schedule_take(argument, &turn));
     return NULL;
@@ -377,7 +377,7 @@ static void test_stop_wakes_those_who_wait(const char *directory)
 {
     static const uint64_t groups[4] = {0, 1, 2, 3};
     struct pt_schedule schedule;
-    struct pt_turn turn = {0, 0};
+    struct pt_turn turn;
     pthread_t waiting[2];
 
     (void)directory;

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run works on: the campaign with its trace and plan, then its pools and their device.
+
+Loading touches nothing on disk; pools are made only after a preflight has said that cells can run.
+"""
+
+import importlib.resources
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from pagetier.analysis.errors import InputError
+from pagetier.analysis.generate import default_trace
+from pagetier.analysis.plans import Plan, build_plan
+from pagetier.analysis.traces import Trace, read_trace
+from pagetier.bench.campaign import (
+    Campaign,
+    CellSpec,
+    PoolSource,
+    TraceSource,
+    load_campaign,
+    plan_cells,
+)
+from pagetier.bench.device import Device, resolve
+from pagetier.bench.progress import ByteProgress
+from pagetier.cgroups.roots import Roots
+from pagetier.tiers.create import create_pool
+from pagetier.tiers.evict import require_unmapped
+from pagetier.tiers.pool import Pool, open_pool
+
+__all__ = ["Inputs", "RunRequest", "device_of", "expert_bytes_of", "load_inputs", "open_pools"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What the command line asked for; None means the default."""
+
+    campaign: Path | None
+    output: Path | None
+    trace: str | None
+    pool: str | None
+    resume: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A campaign with its trace read; no pool has been touched yet."""
+
+    campaign: Campaign
+    name: str
+    trace: Trace
+    plan: Plan
+    cells: list[CellSpec]
+
+
+def load_inputs(request: RunRequest) -> Inputs:
+    """Read and validate campaign and trace; raises InputError before anything is made."""
+    path = _campaign_path(request)
+    campaign = load_campaign(path, trace=request.trace, pool=request.pool)
+    trace = _trace_of(campaign.trace)
+    name = "quick" if request.campaign is None else path.stem
+    return Inputs(campaign, name, trace, build_plan(trace), plan_cells(campaign))
+
+
+def _campaign_path(request: RunRequest) -> Path:
+    if request.campaign is not None:
+        return request.campaign
+    if not request.resume:
+        return Path(str(importlib.resources.files("pagetier.bench") / "quick.yaml"))
+    if request.output is None:
+        raise InputError("--resume continues a results directory; name it with -o DIR")
+    return request.output / "campaign.yaml"
+
+
+def _trace_of(source: TraceSource) -> Trace:
+    if source.generate is not None:
+        return default_trace(**source.generate.model_dump())
+    assert source.path is not None
+    trace = read_trace(Path(source.path))
+    return trace if source.steps is None else trace.first_steps(source.steps)
+
+
+def expert_bytes_of(source: PoolSource) -> int:
+    """Of the pool that exists, else of the geometry that would be made."""
+    if source.create is not None and not Path(source.path).exists():
+        return source.create.expert_bytes
+    return open_pool(Path(source.path)).expert_bytes
+
+
+def open_pools(inputs: Inputs, roots: Roots, console: Console) -> dict[str, Pool]:
+    """Every pool of the campaign by its path, made where it is not there yet.
+
+    Raises InputError for a shape other than the trace's and for a pool that others have mapped:
+    evicting it would hurt them, and it would not become cold.
+    """
+    sources = inputs.campaign.pool
+    for source in sources:
+        if source.create is not None:
+            made = source.create
+            _check_geometry(source.path, inputs.plan, made.layers, made.experts)
+    pools = {source.path: _pool(source, inputs.plan, console) for source in sources}
+    for pool in pools.values():
+        require_unmapped(pool, roots.proc)
+    return pools
+
+
+def _pool(source: PoolSource, plan: Plan, console: Console) -> Pool:
+    path = Path(source.path)
+    if source.create is not None and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with ByteProgress(console, f"making {path}") as bar:
+            create_pool(path, **source.create.model_dump(), on_progress=bar)
+    pool = open_pool(path)
+    _check_geometry(source.path, plan, pool.num_layers, pool.num_experts)
+    return pool
+
+
+def _check_geometry(path: str, plan: Plan, layers: int, experts: int) -> None:
+    if (plan.num_layers, plan.num_experts) != (layers, experts):
+        raise InputError(
+            f"{path}: the pool has {layers} layers of {experts} experts, the trace "
+            f"{plan.num_layers} of {plan.num_experts}; replay a trace on a pool of its own shape"
+        )
+
+
+def device_of(pools: dict[str, Pool], roots: Roots) -> Device:
+    """The one device all pools lie on: its counters are the judge of every cell."""
+    devices = [resolve(pool.root / pool.files()[0], roots) for pool in pools.values()]
+    names = sorted({device.name for device in devices})
+    if len(names) > 1:
+        raise InputError(
+            f"the pools lie on different devices ({', '.join(names)}); run one campaign each"
+        )
+    return devices[0]

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reader beside fio and beside a bare pread loop, in one run on one file.
+
+fio reads by psync from as many threads, with the same block size and no hints, the very order that
+the reader reads in (its threads replay shares of it, and what they read is compared with it first).
+Rounds alternate which side goes first; figures are medians of the paired rounds, with their
+extremes.  Warm: the whole file is in the page cache.  Cold: no page of it is, as proved before each
+run.  Exit status 1 when a bar is missed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pagetier.native import content
+from pagetier.native.reader import EXTENT_DTYPE, Barrier, ExtentTable, Reader
+from pagetier.native.residency import pages_touched, resident_pages
+
+THROUGHPUT_BAR = 0.97
+USER_SHARE_BAR = 0.01
+OVERHEAD_BAR_US = 1.5
+LARGE_BLOCKS = (13_236_480, 1 << 20)  # the first is one expert of gpt-oss-20b
+SMALL_BLOCK = 64 << 10
+RECORD_READS = 8
+FLAT_FILE = "pool"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Block numbers in the order of reading; record_start and so on make it a plan."""
+
+    experts: NDArray[np.uint32]
+    block_bytes: int
+    num_blocks: int
+
+    @property
+    def record_start(self) -> NDArray[np.uint64]:
+        starts = np.arange(0, len(self.experts), RECORD_READS, dtype=np.uint64)
+        return np.append(starts, np.uint64(len(self.experts)))
+
+    @property
+    def iteration_start(self) -> NDArray[np.uint64]:
+        return np.array([0, len(self.record_start) - 1], dtype=np.uint64)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        return self.experts.astype(np.int64) * self.block_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One side of one round."""
+
+    wall_ns: int
+    user_ns: int = 0
+    system_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A line of the report; `bar` is None where nothing is promised."""
+
+    name: str
+    median: float
+    low: float
+    high: float
+    rounds: int
+    bar: float | None
+    reached: bool
+
+
+def make_order(file_bytes: int, block_bytes: int, passes: int) -> Order:
+    """Each pass is a permutation of all blocks."""
+    rng = np.random.default_rng(block_bytes)
+    num_blocks = file_bytes // block_bytes
+    order = np.concatenate([rng.permutation(num_blocks) for _ in range(passes)])
+    return Order(order.astype(np.uint32), block_bytes, num_blocks)
+
+
+class Bench:
+    """The file, and the ways to read it, in a directory of its own."""
+
+    def __init__(self, directory: Path, file_bytes: int, threads: int) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._threads = threads
+        self._fd = os.open(directory / FLAT_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        content.write(self._fd, 0, file_bytes, 1, 0)
+        os.fsync(self._fd)
+        self._plain = directory / "plain_pread"
+        source = Path(__file__).with_name("plain_pread.c")
+        flags = ["-O2", "-D_GNU_SOURCE", "-pthread"]
+        subprocess.run(["cc", *flags, str(source), "-o", str(self._plain)], check=True)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def warm(self) -> None:
+        """Every page is in the cache."""
+        pages = pages_touched(0, self._file_bytes)
+        for _ in range(5):
+            if resident_pages(self._fd, 0, self._file_bytes) == pages:
+                return
+            with open(self._directory / FLAT_FILE, "rb", buffering=0) as file:
+                while file.read(8 << 20):
+                    pass
+        raise SystemExit("the file does not stay in the page cache: take a smaller --file-bytes")
+
+    def cold(self) -> None:
+        """No page is in the cache."""
+        for _ in range(50):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if resident_pages(self._fd, 0, self._file_bytes) == 0:
+                return
+            time.sleep(0.1)  # readahead still on its way
+        raise SystemExit("the file cannot be proved cold: is it in use, or residency unknown?")
+
+    def reader(self, order: Order, barrier: Barrier = "none") -> Run:
+        extents = np.zeros(order.num_blocks, dtype=EXTENT_DTYPE)
+        extents["offset"] = np.arange(order.num_blocks, dtype=np.uint64) * order.block_bytes
+        extents["length"] = order.block_bytes
+        starts = np.arange(order.num_blocks + 1, dtype=np.uint64)
+        table = ExtentTable((str(self._directory / FLAT_FILE),), extents, starts)
+        threads = self._threads
+        with Reader(table, threads=threads, barrier=barrier, residency="off") as reader:
+            result = reader.replay(order)
+        wall_ns = int(result.iteration_end_ns[-1]) - result.start_ns
+        return Run(wall_ns, result.user_ns, result.system_ns)
+
+    def plain(self, order: Order) -> Run:
+        command = [str(self._plain), FLAT_FILE, str(order.block_bytes), str(self._threads)]
+        with tempfile.TemporaryFile(dir=self._directory) as offsets:
+            offsets.write(order.offsets.tobytes())
+            offsets.seek(0)
+            done = subprocess.run(
+                command, cwd=self._directory, stdin=offsets, stdout=subprocess.PIPE, check=True
+            )
+        return Run(int(done.stdout))
+
+    def prepare_fio(self, order: Order) -> None:
+        """Write each thread's share, and make sure that fio reads just that."""
+        job = ["[global]", "ioengine=psync", "thread=1", "fadvise_hint=0", "invalidate=0"]
+        job += [f"bs={order.block_bytes}", "group_reporting=1"]
+        for thread in range(self._threads):
+            lines = ["fio version 2 iolog", f"{FLAT_FILE} add", f"{FLAT_FILE} open"]
+            for offset in order.offsets[thread :: self._threads].tolist():
+                lines.append(f"{FLAT_FILE} read {offset} {order.block_bytes}")
+            lines.append(f"{FLAT_FILE} close\n")
+            (self._directory / f"share.{thread}").write_text("\n".join(lines))
+            job += [f"[thread{thread}]", f"read_iolog=share.{thread}"]
+        (self._directory / "job.fio").write_text("\n".join([*job, ""]))
+        self._check_fio_order(order)
+
+    def _check_fio_order(self, order: Order) -> None:
+        self._run_fio("--write_lat_log=seen", "--log_offset=1")
+        for thread in range(self._threads):
+            log = (self._directory / f"seen_clat.{thread + 1}.log").read_text().splitlines()
+            seen = [int(line.split(",")[4]) for line in log]
+            if seen != order.offsets[thread :: self._threads].tolist():
+                raise SystemExit(f"fio's thread {thread} does not read the order it was given")
+
+    def fio(self, order: Order) -> Run:
+        read = json.loads(self._run_fio())["jobs"][0]["read"]
+        if read["io_bytes"] != len(order.experts) * order.block_bytes:
+            raise SystemExit("fio did not read what it was given")
+        return Run(int(read["runtime"]) * 1_000_000)
+
+    def _run_fio(self, *options: str) -> str:
+        command = ["fio", "--output-format=json", *options, "job.fio"]
+        done = subprocess.run(command, cwd=self._directory, stdout=subprocess.PIPE, check=True)
+        return done.stdout.decode()
+
+
+def alternate(rounds: int, *sides: Callable[[], Run]) -> list[tuple[Run, ...]]:
+    """Run all sides in each round, in turning order; results in the order of the arguments."""
+    results = []
+    for number in range(rounds):
+        turn = [(i + number) % len(sides) for i in range(len(sides))]
+        runs = {i: sides[i]() for i in turn}
+        results.append(tuple(runs[i] for i in range(len(sides))))
+    return results
+
+
+def figure(name: str, values: list[float], *, at_least: float | None = None) -> Figure:
+    median = statistics.median(values)
+    reached = at_least is None or median >= at_least
+    return Figure(name, median, min(values), max(values), len(values), at_least, reached)
+
+
+def ceiling(name: str, values: list[float], *, at_most: float) -> Figure:
+    median = statistics.median(values)
+    return Figure(name, median, min(values), max(values), len(values), at_most, median <= at_most)
+
+
+def throughput(bench: Bench, options: argparse.Namespace, block: int) -> Iterator[Figure]:
+    """Ours over fio's, and the share of user time."""
+    warm_passes = max(1, round(options.warm_bytes / options.file_bytes))
+    for state, passes, prepare in (("warm", warm_passes, bench.warm), ("cold", 1, bench.cold)):
+        order = make_order(options.file_bytes, block, passes)
+        bench.prepare_fio(order)
+
+        def ours(order: Order = order, prepare: Callable[[], None] = prepare) -> Run:
+            prepare()
+            return bench.reader(order)
+
+        def peer(order: Order = order, prepare: Callable[[], None] = prepare) -> Run:
+            prepare()
+            return bench.fio(order)
+
+        rounds = alternate(options.rounds, ours, peer)
+        total_bytes = len(order.experts) * block
+        title = f"{state}, {block:,} B"
+        speeds = [total_bytes / our.wall_ns for our, _ in rounds]
+        yield figure(f"{title}: GB/s", speeds)
+        ratios = [fio.wall_ns / our.wall_ns for our, fio in rounds]
+        yield figure(f"{title}: throughput / fio", ratios, at_least=THROUGHPUT_BAR)
+        shares = [our.user_ns / (our.user_ns + our.system_ns) for our, _ in rounds]
+        yield ceiling(f"{title}: user / CPU time", shares, at_most=USER_SHARE_BAR)
+
+
+def overhead(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
+    """CPU time per small read above a bare pread, and what the record barrier adds."""
+    passes = max(1, round(options.warm_bytes / 2 / options.file_bytes))
+    order = make_order(options.file_bytes, SMALL_BLOCK, passes)
+    bench.prepare_fio(order)
+    bench.warm()
+    rounds = alternate(
+        options.rounds,
+        lambda: bench.reader(order),
+        lambda: bench.plain(order),
+        lambda: bench.fio(order),
+        lambda: bench.reader(order, "record"),
+    )
+    reads = len(order.experts)
+    # A wall nanosecond costs as many of CPU time as there are processors at work.
+    busy = min(options.threads, len(os.sched_getaffinity(0)))
+    extra = [(our.wall_ns - plain.wall_ns) * busy / reads / 1e3 for our, plain, _, _ in rounds]
+    title = f"warm, {SMALL_BLOCK:,} B"
+    yield figure(f"{title}: us per read", [our.wall_ns * busy / reads / 1e3 for our, *_ in rounds])
+    yield ceiling(f"{title}: us above plain pread", extra, at_most=OVERHEAD_BAR_US)
+    yield figure(f"{title}: throughput / fio", [r[2].wall_ns / r[0].wall_ns for r in rounds])
+    barrier = [(r[3].wall_ns - r[0].wall_ns) / (reads / RECORD_READS) / 1e3 for r in rounds]
+    yield figure(f"{title}: us per record barrier (wall, k = {RECORD_READS})", barrier)
+
+
+def show(line: Figure) -> None:
+    verdict = (
+        "" if line.bar is None else f"bar {line.bar:g}  " + ("ok" if line.reached else "MISSED")
+    )
+    spread = f"{line.low:.3f} - {line.high:.3f}"
+    print(
+        f"{line.name:52} {line.median:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
+    )
+
+
+@contextmanager
+def prepared(options: argparse.Namespace) -> Iterator[Bench]:
+    for program in ("fio", "cc"):
+        if shutil.which(program) is None:
+            raise SystemExit(f"{program} is not installed")
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        bench = Bench(Path(name), options.file_bytes, options.threads)
+        yield bench
+        bench.close()
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--directory", default="/var/tmp", help="where the file is made")
+    parser.add_argument("--file-bytes", type=int, default=3 << 29)
+    parser.add_argument("--warm-bytes", type=int, default=3 << 33, help="read per warm run")
+    parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", choices=["large", "small"])
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    figures: list[Figure] = []
+    with prepared(options) as bench:
+        lines = [overhead(bench, options)] if options.only != "large" else []
+        if options.only != "small":
+            lines += [throughput(bench, options, block) for block in LARGE_BLOCKS]
+        for line in (line for source in lines for line in source):
+            figures.append(line)
+            if not options.json:
+                show(line)
+    if options.json:
+        print(json.dumps({"options": vars(options), "figures": [asdict(f) for f in figures]}))
+    return 0 if all(line.reached for line in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
