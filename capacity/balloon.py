@@ -335,8 +335,9 @@ def reap(pid: int, start_ticks: int, roots: Roots) -> bool:
 
 
 def _is_balloon(pid: int, start_ticks: int, roots: Roots) -> bool:
-    arguments = (read_process_file(roots, pid, "cmdline") or "").split("\0")
-    return _SCRIPT in arguments and read_start_ticks(roots, pid) == start_ticks
+    if read_start_ticks(roots, pid) != start_ticks:
+        return False
+    return _SCRIPT in (read_process_file(roots, pid, "cmdline") or "").split("\0")
 
 
 def _available_bytes(meminfo: Meminfo) -> int:

@@ -24,8 +24,8 @@ from pagetier.capacity.balloon import (
 )
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo
-from pagetier.capacity.procstat import read_start_ticks
 from pagetier.capacity.procstatus import ProcessStatus
+from pagetier.cgroups.procstat import read_start_ticks
 from pagetier.cgroups.roots import Roots
 
 PAGE = mmap.PAGESIZE
@@ -282,7 +282,7 @@ def test_reap_spares_a_process_with_another_start_or_another_command() -> None:
         assert not reap(balloon.pid, balloon.start_ticks + 1, ROOTS)
         assert balloon.problems() == []
     with subprocess.Popen(["sleep", "60"]) as process:
-        assert not reap(process.pid, read_start_ticks(ROOTS, process.pid), ROOTS)
+        assert not reap(process.pid, read_start_ticks(ROOTS, process.pid) or 0, ROOTS)
         assert process.poll() is None
         process.kill()
 

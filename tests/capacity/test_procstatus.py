@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pagetier.capacity.procstat import parse_start_ticks, read_start_ticks
-from pagetier.capacity.procstatus import ProcessStatus, parse_status, read_status
+from pagetier.capacity.procstatus import (
+    ProcessStatus,
+    parse_status,
+    read_anon_huge_bytes,
+    read_status,
+)
 from pagetier.cgroups.errors import ParseError
 from pagetier.cgroups.roots import Roots
 
@@ -17,7 +21,11 @@ VmHWM:\t     102 kB
 VmRSS:\t     103 kB
 VmSwap:\t     104 kB
 """
-STAT = "77 (a) S (x) R " + " ".join(str(number) for number in range(4, 53))
+SMAPS_ROLLUP = """\
+55d0-7ffe ---p 00000000 00:00 0                          [rollup]
+AnonHugePages:       105 kB
+ShmemPmdMapped:      106 kB
+"""
 
 
 def test_each_number_lands_in_its_own_field_in_bytes() -> None:
@@ -48,29 +56,25 @@ def test_malformed_text_names_its_line(text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_start_is_field_22_whatever_the_name_holds() -> None:
-    assert parse_start_ticks(STAT) == 22
-
-
-@pytest.mark.parametrize("text", ["", "77 (a) S 1 2 3", STAT.replace(" 22 ", " x ")])
-def test_malformed_stat(text: str) -> None:
-    with pytest.raises(ParseError, match=r"field 22 \(starttime\)"):
-        parse_start_ticks(text)
-
-
 def test_reads_under_the_root(tmp_path: Path) -> None:
     (tmp_path / "77").mkdir()
     (tmp_path / "77/status").write_text(STATUS)
-    (tmp_path / "77/stat").write_text(STAT)
+    (tmp_path / "77/smaps_rollup").write_text(SMAPS_ROLLUP)
     roots = Roots(proc=tmp_path)
     assert read_status(roots, 77) == parse_status(STATUS)
-    assert read_start_ticks(roots, 77) == 22
-    with pytest.raises(FileNotFoundError):
-        read_status(roots, 78)
+    assert read_anon_huge_bytes(roots, 77) == 105 * 1024
+    (tmp_path / "77/smaps_rollup").write_text("AnonHugePages: x\n")
+    with pytest.raises(ParseError, match="77/smaps_rollup:1: expected `AnonHugePages: <n> kB`"):
+        read_anon_huge_bytes(roots, 77)
+
+
+def test_a_process_that_is_gone_has_none(tmp_path: Path) -> None:
+    roots = Roots(proc=tmp_path)
+    assert (read_status(roots, 78), read_anon_huge_bytes(roots, 78)) == (None, None)
 
 
 def test_this_kernel_is_understood() -> None:
     status = read_status(Roots(), os.getpid())
+    assert status is not None
     assert status.vm_rss_bytes is not None
     assert status.vm_rss_bytes > 0
-    assert read_start_ticks(Roots(), os.getpid()) > 0

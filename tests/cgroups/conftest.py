@@ -63,10 +63,8 @@ class FakeKernel:
 
     def process(self, pid: int, cgroup: str, state: str = "S") -> None:
         """/proc/<pid> of one more process."""
-        self.fill(
-            self.roots.proc,
-            {f"{pid}/cgroup": cgroup, f"{pid}/stat": f"{pid} (a (b) c) {state} 1 2 3\n"},
-        )
+        stat = f"{pid} (a (b) c) {state} {' '.join(map(str, range(4, 53)))}\n"
+        self.fill(self.roots.proc, {f"{pid}/cgroup": cgroup, f"{pid}/stat": stat})
 
     def v2(
         self,

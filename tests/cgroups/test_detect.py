@@ -259,3 +259,9 @@ def test_own_cgroup_that_is_not_there(kernel: FakeKernel) -> None:
     support = run(kernel)
     assert support.base is None
     assert "not visible" in (support.problem or "")
+
+
+def test_a_foreign_mount_with_a_name_that_is_no_utf_8_does_not_matter(hybrid: FakeKernel) -> None:
+    path = hybrid.roots.proc / "self/mountinfo"
+    path.write_bytes(b"50 31 0:50 / /mnt/caf\xe9 rw - ext4 /dev/x rw\n" + path.read_bytes())
+    assert run(hybrid).memory == "v1"

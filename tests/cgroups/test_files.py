@@ -16,14 +16,18 @@ from pagetier.cgroups.files import (
 
 
 def test_counts_and_limits() -> None:
-    assert parse_count("123\n") == 123
+    assert parse_count("6859421234567890123456\n", "f") == 6859421234567890123456
     assert parse_limit("123\n") == 123
     assert parse_limit("max\n") is None
 
 
-@pytest.mark.parametrize("text", ["", "max", "-1", "1.5", "1 2", "0x10"])
-def test_no_count(text: str) -> None:
-    with pytest.raises(ParseError, match="f:1: expected a count"):
+@pytest.mark.parametrize(
+    "text", ["", "max", "-1", "1.5", "6.85942e+09", "0x10", "1 2", "\u0663", "\u00b2", "+1"]
+)
+def test_no_count_names_place_and_field(text: str) -> None:
+    with pytest.raises(ParseError, match=r"^/proc/f:7: sectors_read is "):
+        parse_count(text, "/proc/f", 7, "sectors_read")
+    with pytest.raises(ParseError, match=r"^f:1: value is "):
         parse_count(text, "f")
 
 

@@ -23,8 +23,8 @@ def test_every_name_keeps_its_own_value(values: dict[str, int]) -> None:
         ("\n\n", "memory.stat: nothing in it"),
         ("anon 1\nfile\n", "memory.stat:2: expected `name value`, found 'file'"),
         ("anon 1 2\n", "memory.stat:1: expected"),
-        ("anon -1\n", "memory.stat:1: value of anon is no count: '-1'"),
-        ("anon ٣\n", "memory.stat:1: value of anon is no count"),
+        ("anon -1\n", "memory.stat:1: anon is '-1', not an unsigned number"),
+        ("anon ٣\n", "memory.stat:1: anon is '"),
         ("anon 1\nanon 1\n", "memory.stat:2: anon appears twice"),
     ],
 )

@@ -163,6 +163,7 @@ def test_balloon_locks_exactly_what_was_asked(order: Order, huge_pages: HugePage
     )
     with balloon:
         status = read_status(ROOTS, balloon.pid)
+        assert status is not None
         assert status.vm_lck_bytes == size
         assert status.vm_rss_bytes is not None
         assert status.vm_rss_bytes >= size
@@ -225,7 +226,9 @@ def test_balloon_is_gone_a_second_after_kill_9() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as harness:
         assert harness.stdout is not None
         pid, start_ticks = map(int, harness.stdout.readline().split())
-        assert read_status(ROOTS, pid).vm_lck_bytes == 256 * MIB
+        status = read_status(ROOTS, pid)
+        assert status is not None
+        assert status.vm_lck_bytes == 256 * MIB
         harness.send_signal(signal.SIGKILL)
         deadline = time.monotonic() + 1
         while not is_gone(pid) and time.monotonic() < deadline:

@@ -122,6 +122,15 @@ def test_cpu_time_is_that_of_the_threads(make_pool: PoolMaker, plan: PlanMaker) 
     assert result.system_ns > result.user_ns
 
 
+def test_children_do_not_inherit_the_files(make_pool: PoolMaker) -> None:
+    pool = make_pool(3, 5000)
+    with Reader(pool.table):
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+        held = [fd for fd in numbers if os.path.realpath(f"/proc/self/fd/{fd}") in pool.table.paths]
+        assert len(held) == 3
+        assert not any(map(os.get_inheritable, held))
+
+
 # ---- Extents ----
 
 

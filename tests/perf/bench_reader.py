@@ -71,10 +71,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A line of the report; `bar` is None where nothing is promised."""
+    """A line of the report: a median unless said otherwise; no bar where nothing is promised."""
 
     name: str
-    median: float
+    value: float
     low: float
     high: float
     rounds: int
@@ -205,6 +205,15 @@ def ceiling(name: str, values: list[float], *, at_most: float) -> Figure:
     return Figure(name, median, min(values), max(values), len(values), at_most, median <= at_most)
 
 
+def user_share(name: str, runs: list[Run]) -> Figure:
+    """Of all runs together: the kernel counts in ticks, which are few in one cold run."""
+    shares = [run.user_ns / (run.user_ns + run.system_ns) for run in runs]
+    user_ns = sum(run.user_ns for run in runs)
+    share = user_ns / (user_ns + sum(run.system_ns for run in runs))
+    reached = share <= USER_SHARE_BAR
+    return Figure(name, share, min(shares), max(shares), len(runs), USER_SHARE_BAR, reached)
+
+
 def throughput(bench: Bench, options: argparse.Namespace, block: int) -> Iterator[Figure]:
     """Ours over fio's, and the share of user time."""
     warm_passes = max(1, round(options.warm_bytes / options.file_bytes))
@@ -227,8 +236,7 @@ def throughput(bench: Bench, options: argparse.Namespace, block: int) -> Iterato
         yield figure(f"{title}: GB/s", speeds)
         ratios = [fio.wall_ns / our.wall_ns for our, fio in rounds]
         yield figure(f"{title}: throughput / fio", ratios, at_least=THROUGHPUT_BAR)
-        shares = [our.user_ns / (our.user_ns + our.system_ns) for our, _ in rounds]
-        yield ceiling(f"{title}: user / CPU time", shares, at_most=USER_SHARE_BAR)
+        yield user_share(f"{title}: user / CPU time", [our for our, _ in rounds])
 
 
 def overhead(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
@@ -262,7 +270,7 @@ def show(line: Figure) -> None:
     )
     spread = f"{line.low:.3f} - {line.high:.3f}"
     print(
-        f"{line.name:52} {line.median:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
+        f"{line.name:52} {line.value:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
     )
 
 

@@ -9,7 +9,6 @@ from pagetier.bench.kernel.damon import Kdamond, read_proactive_reclaim
 from pagetier.bench.kernel.mglru import Mglru, parse_mask, read_mglru
 from pagetier.bench.kernel.numa import Node, parse_node_meminfo, read_nodes
 from pagetier.bench.kernel.swaps import Swap, parse_swaps, read_swaps
-from pagetier.bench.kernel.thp import read_thp
 from pagetier.cgroups.errors import ParseError
 
 
@@ -160,13 +159,3 @@ def test_swap_off_is_empty_and_no_swap_file_is_none(tmp_path: Path) -> None:
 def test_malformed_swaps(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse_swaps(text)
-
-
-def test_thp(tmp_path: Path) -> None:
-    assert read_thp(tmp_path) is None
-    path = tmp_path / "kernel/mm/transparent_hugepage/enabled"
-    write(path, "always [madvise] never\n")
-    assert read_thp(tmp_path) == "madvise"
-    write(path, "always madvise never\n")
-    with pytest.raises(ParseError, match="does not mark one choice"):
-        read_thp(tmp_path)

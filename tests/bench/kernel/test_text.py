@@ -10,9 +10,10 @@ import pytest
 
 from pagetier.bench.kernel.text import (
     HeldFile,
-    parse_count,
     parse_selected,
     read_count,
+    read_line,
+    read_selected,
     read_text,
 )
 from pagetier.cgroups.errors import ParseError
@@ -21,22 +22,25 @@ from pagetier.cgroups.errors import ParseError
 def test_missing_file_is_none(tmp_path: Path) -> None:
     assert read_text(tmp_path / "no") is None
     assert read_count(tmp_path / "no") is None
+    assert read_line(tmp_path / "no") is None
+    assert read_selected(tmp_path / "no") is None
     assert read_text(tmp_path / "no" / "deeper") is None
+
+
+def test_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(" 17 [b]\n")
+    assert (read_line(path), read_selected(path)) == ("17 [b]", "b")
+    path.write_text("17\n")
+    assert read_count(path) == 17
+    path.write_text("a b\n")
+    with pytest.raises(ParseError, match=f"^{path}:1: 'a b' does not mark one choice"):
+        read_selected(path)
 
 
 def test_other_errors_are_not_absence(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         read_text(tmp_path)
-
-
-def test_count_beyond_32_and_64_bits_is_exact() -> None:
-    assert parse_count("6859421234567890123456\n", "f", 1, "x") == 6859421234567890123456
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "6.85942e+09", "0x10", "1 2", "\u0663", "+1"])
-def test_bad_count_names_place_and_field(text: str) -> None:
-    with pytest.raises(ParseError, match=r"^/proc/f:7: sectors_read is "):
-        parse_count(text, "/proc/f", 7, "sectors_read")
 
 
 @pytest.mark.parametrize(
