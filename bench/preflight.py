@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pagetier.analysis.errors import CapabilityError
-from pagetier.bench.campaign import CellSpec, PoolSource
+from pagetier.analysis.units import format_bytes
+from pagetier.bench.campaign import BalloonOptions, CellSpec, PoolSource
 from pagetier.bench.doctor import doctor, requirements_for, warnings_of
 from pagetier.bench.requirements import PoolFindings
+from pagetier.capacity.balloon import plan_balloon
+from pagetier.capacity.errors import CapacityError
+from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.pool import open_pool
 
@@ -22,33 +26,51 @@ class Preflight:
     runnable: list[CellSpec]
     not_run: list[dict[str, str]]
     warnings: dict[str, list[dict[str, Any]]]
+    locks: dict[int, int]  # bytes a balloon will lock, by capacity
 
     def notes(self) -> list[str]:
-        """Every warning once, then what cannot run: lines for people."""
+        """Every warning once, what will be locked, then what cannot run: lines for people."""
         found = {
             f"note: {item['name']}: {item['found']}"
             for items in self.warnings.values()
             for item in items
         }
+        locks = [
+            f"note: a balloon will lock {format_bytes(lock)} of this host's memory to leave "
+            f"{format_bytes(capacity)}"
+            for capacity, lock in sorted(self.locks.items())
+        ]
         missing = [f"not run: {item['cell']}: {item['reason']}" for item in self.not_run]
-        return sorted(found) + missing
+        return [*sorted(found), *locks, *missing]
 
 
-def examine(cells: list[CellSpec], sources: list[PoolSource], roots: Roots) -> Preflight:
+def examine(
+    cells: list[CellSpec], sources: list[PoolSource], balloon: BalloonOptions, roots: Roots
+) -> Preflight:
     """Sort the cells; raises CapabilityError with reason and remedy when none can run."""
     reports = {source.path: _report(source, roots) for source in sources}
-    runnable, not_run = [], []
-    for cell in cells:
-        failing = requirements_for(reports[cell.pool], cell.mechanism, cell.tier, cell.read)
-        if not failing:
-            runnable.append(cell)
-            continue
-        reason = "; ".join(f"{item['name']}: {item['found']}: {item['remedy']}" for item in failing)
-        not_run.append({"cell": cell.describe(), "reason": reason})
-    if not runnable:
-        raise CapabilityError(f"no cell can run on this host: {not_run[0]['reason']}")
     warnings = {path: warnings_of(report) for path, report in reports.items()}
-    return Preflight(runnable, not_run, warnings)
+    result = Preflight([], [], warnings, {})
+    for cell in cells:
+        try:
+            _require(reports[cell.pool], cell)
+            if cell.mechanism == "balloon" and cell.capacity_bytes is not None:
+                lock_bytes = plan_balloon(read_meminfo(roots), cell.capacity_bytes, balloon.floor)
+                result.locks[cell.capacity_bytes] = lock_bytes
+            result.runnable.append(cell)
+        except (CapabilityError, CapacityError) as error:
+            result.not_run.append({"cell": cell.describe(), "reason": str(error)})
+    if not result.runnable:
+        raise CapabilityError(f"no cell can run on this host: {result.not_run[0]['reason']}")
+    return result
+
+
+def _require(report: dict[str, Any], cell: CellSpec) -> None:
+    failing = requirements_for(report, cell.mechanism, cell.tier, cell.read)
+    if failing:
+        raise CapabilityError(
+            "; ".join(f"{item['name']}: {item['found']}: {item['remedy']}" for item in failing)
+        )
 
 
 def _report(source: PoolSource, roots: Roots) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
     with only_one(state_dir()):
         for line in recover(state_dir(), roots):
             console.print(line, highlight=False)
-        preflight = examine(inputs.cells, inputs.campaign.pool, roots)
+        campaign = inputs.campaign
+        preflight = examine(inputs.cells, campaign.pool, campaign.balloon, roots)
         pools = open_pools(inputs, roots, console)
         device = device_of(pools, roots)
         meta = _meta(inputs, pools, device, roots, preflight)
