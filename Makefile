@@ -9,8 +9,9 @@ NATIVE := $(wildcard native/*.c native/*.h) native/build_core.py
 
 .PHONY: run test perf lint clean
 
+# A rejected cell (exit 1) is a finding that the table explains, no failure of the command.
 run: $(STAMP)
-	$(BIN)/pagetier run
+	$(BIN)/pagetier run || [ $$? = 1 ]
 
 test: $(STAMP)
 	.ci/need toolchain
