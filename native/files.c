@@ -14,8 +14,6 @@
 #include "residency.h"
 #include "sigbus.h"
 
-#define NOT_KEPT (-1)
-
 uint64_t pt_now_ns(void)
 {
     struct timespec now;
@@ -125,31 +123,32 @@ static int map_file(struct pt_files *files, uint32_t file, int fd, struct pt_fau
     return result < 0 ? pt_fail(fault, result, "madvise", file, 0) : 0;
 }
 
-static int prepare_file(struct pt_files *files, uint32_t file, uint32_t max_open,
-                        struct pt_fault *fault)
+/* The descriptors of one file; the first one is open already. */
+static int keep_file(struct pt_files *files, uint32_t file, int fd, struct pt_fault *fault)
+{
+    files->descriptors[files->first[file]] = fd;
+    for (uint64_t i = files->first[file] + 1; i < files->first[file + 1]; i++) {
+        files->descriptors[i] = open_file(files, file, fault);
+        if (files->descriptors[i] < 0)
+            return files->descriptors[i];
+    }
+    files->num_kept++;
+    return 0;
+}
+
+static int prepare_file(struct pt_files *files, uint32_t file, struct pt_fault *fault)
 {
     int fd = open_file(files, file, fault);
 
     if (fd < 0)
         return fd;
     int result = check_file(files, file, fd, fault);
+    if (result == 0 && files->first[file] < files->first[file + 1])
+        return keep_file(files, file, fd, fault);
     if (result == 0 && files->mode == PT_MMAP)
         result = map_file(files, file, fd, fault);
-    if (result == 0 && files->mode == PT_PREAD && file < max_open)
-        files->kept[file] = fd;
-    else
-        close(fd);
+    close(fd);
     return result;
-}
-
-static int allocate(struct pt_files *files, uint32_t num_files)
-{
-    files->kept = calloc(num_files, sizeof *files->kept);
-    for (uint32_t file = 0; files->kept && file < num_files; file++)
-        files->kept[file] = NOT_KEPT;
-    files->needed = calloc(num_files, sizeof *files->needed);
-    files->mapped = calloc(num_files, sizeof *files->mapped);
-    return files->kept && files->needed && files->mapped ? 0 : -ENOMEM;
 }
 
 static void find_needed(struct pt_files *files)
@@ -163,6 +162,67 @@ static void find_needed(struct pt_files *files)
     }
 }
 
+/* Fills `first` for an unlimited number of descriptors. */
+static void count_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *first)
+{
+    for (uint64_t i = 0; i < pool->num_extents; i++)
+        first[pool->extents[i].file + 1]++;
+    for (uint32_t file = 0; file < pool->num_files; file++)
+        first[file + 1] = first[file] + (first[file + 1] > 1 ? threads : 1);
+}
+
+int pt_files_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *descriptors)
+{
+    uint64_t *first = calloc((size_t)pool->num_files + 1, sizeof *first);
+
+    if (!first)
+        return -ENOMEM;
+    count_descriptors(pool, threads, first);
+    *descriptors = first[pool->num_files];
+    free(first);
+    return 0;
+}
+
+/* The first files stay open, as many as the limit has room for. */
+static void limit_descriptors(struct pt_files *files, uint64_t max_descriptors)
+{
+    uint32_t file = files->pool->num_files;
+
+    while (files->first[file] > max_descriptors)
+        file--;
+    for (uint64_t last = files->first[file]; file < files->pool->num_files; file++)
+        files->first[file + 1] = last;
+}
+
+static int allocate_descriptors(struct pt_files *files, uint64_t max_descriptors)
+{
+    uint32_t num_files = files->pool->num_files;
+
+    files->first = calloc((size_t)num_files + 1, sizeof *files->first);
+    if (!files->first)
+        return -ENOMEM;
+    if (files->mode == PT_PREAD) {
+        count_descriptors(files->pool, files->threads, files->first);
+        limit_descriptors(files, max_descriptors);
+    }
+    uint64_t count = files->first[num_files];
+    files->descriptors = malloc((count + 1) * sizeof *files->descriptors);
+    for (uint64_t i = 0; files->descriptors && i < count; i++)
+        files->descriptors[i] = -1;
+    return files->descriptors ? 0 : -ENOMEM;
+}
+
+static int allocate(struct pt_files *files, uint64_t max_descriptors)
+{
+    size_t at_least_one = (size_t)files->pool->num_files + 1; /* calloc(0) may be NULL */
+
+    files->needed = calloc(at_least_one, sizeof *files->needed);
+    files->mapped = calloc(at_least_one, sizeof *files->mapped);
+    if (!files->needed || !files->mapped)
+        return -ENOMEM;
+    return allocate_descriptors(files, max_descriptors);
+}
+
 int pt_files_open(struct pt_files *files, const struct pt_pool *pool,
                   const struct pt_options *options, struct pt_fault *fault)
 {
@@ -172,14 +232,14 @@ int pt_files_open(struct pt_files *files, const struct pt_pool *pool,
         .advice = options->advice,
         .residency = options->residency,
         .page_bytes = (uint32_t)pt_page_bytes(),
+        .threads = options->threads,
     };
-    /* calloc(0) may be NULL. */
-    int result = allocate(files, pool->num_files ? pool->num_files : 1);
+    int result = allocate(files, options->max_descriptors);
     if (result < 0)
         return pt_fail(fault, result, "calloc", PT_NONE, 0);
     find_needed(files);
     for (uint32_t file = 0; file < pool->num_files && result == 0; file++)
-        result = prepare_file(files, file, options->max_open_files, fault);
+        result = prepare_file(files, file, fault);
     return result;
 }
 
@@ -301,15 +361,24 @@ static int read_mapping(const struct pt_files *files, const struct pt_extent *ex
                    offset);
 }
 
-int pt_files_read(const struct pt_files *files, const struct pt_extent *extent, void *into,
-                  struct pt_cost *cost, struct pt_fault *fault)
+static int kept_descriptor(const struct pt_files *files, uint32_t thread, uint32_t file)
+{
+    uint64_t count = files->first[file + 1] - files->first[file];
+
+    if (count == 0)
+        return -1;
+    return files->descriptors[files->first[file] + (count > 1 ? thread : 0)];
+}
+
+int pt_files_read(const struct pt_files *files, uint32_t thread, const struct pt_extent *extent,
+                  void *into, struct pt_cost *cost, struct pt_fault *fault)
 {
     if (extent->length == 0)
         return 0;
     if (files->mode == PT_MMAP)
         return read_mapping(files, extent, into, cost, fault);
-    int kept = files->kept[extent->file];
-    if (kept != NOT_KEPT)
+    int kept = kept_descriptor(files, thread, extent->file);
+    if (kept >= 0)
         return read_descriptor(files, kept, extent, into, cost, fault);
     int fd = open_file(files, extent->file, fault);
     if (fd < 0)
@@ -319,15 +388,23 @@ int pt_files_read(const struct pt_files *files, const struct pt_extent *extent, 
     return result;
 }
 
+static void close_descriptors(struct pt_files *files)
+{
+    if (!files->descriptors)
+        return;
+    for (uint64_t i = 0; i < files->first[files->pool->num_files]; i++)
+        if (files->descriptors[i] >= 0)
+            close(files->descriptors[i]);
+}
+
 void pt_files_close(struct pt_files *files)
 {
-    for (uint32_t file = 0; file < files->pool->num_files; file++) {
-        if (files->kept && files->kept[file] != NOT_KEPT)
-            close(files->kept[file]);
-        if (files->mapped && files->mapped[file].start)
+    close_descriptors(files);
+    for (uint32_t file = 0; files->mapped && file < files->pool->num_files; file++)
+        if (files->mapped[file].start)
             munmap(files->mapped[file].start, files->mapped[file].length);
-    }
     free(files->mapped);
-    free(files->kept);
+    free(files->descriptors);
+    free(files->first);
     free(files->needed);
 }

@@ -22,6 +22,7 @@ struct worker {
     _Alignas(PT_APART) _Atomic uint64_t reads;
     _Atomic uint64_t bytes;
     struct pt_reader *reader;
+    uint32_t index;
     unsigned char *buffer;
     pthread_t thread;
     uint64_t user_ns;
@@ -238,7 +239,7 @@ static int read_expert(struct worker *worker, uint64_t read, struct pt_fault *fa
     fault->expert = expert;
     enter_iteration(worker, read);
     for (uint64_t i = pool->expert_start[expert]; i < pool->expert_start[expert + 1]; i++) {
-        int result = pt_files_read(&worker->reader->files, &pool->extents[i],
+        int result = pt_files_read(&worker->reader->files, worker->index, &pool->extents[i],
                                    worker->buffer + length, &cost, fault);
         if (result < 0)
             return result;
@@ -264,10 +265,8 @@ static void *read_all(void *argument)
     struct pt_reader *reader = worker->reader;
     struct pt_turn turn;
     struct pt_fault fault;
-    struct rusage before;
-    struct rusage after;
+    struct rusage usage;
 
-    getrusage(RUSAGE_THREAD, &before);
     atomic_fetch_add(&reader->ready, 1);
     pt_futex_wake(&reader->ready, 1);
     while (pt_schedule_take(&reader->schedule, &turn)) {
@@ -280,9 +279,9 @@ static void *read_all(void *argument)
         pt_schedule_complete(&reader->schedule, &turn);
     }
     flush_sums(worker);
-    getrusage(RUSAGE_THREAD, &after);
-    worker->user_ns = timeval_ns(&after.ru_utime) - timeval_ns(&before.ru_utime);
-    worker->system_ns = timeval_ns(&after.ru_stime) - timeval_ns(&before.ru_stime);
+    getrusage(RUSAGE_THREAD, &usage); /* all of it: a thread lives for one replay */
+    worker->user_ns = timeval_ns(&usage.ru_utime);
+    worker->system_ns = timeval_ns(&usage.ru_stime);
     return NULL;
 }
 
@@ -582,9 +581,27 @@ static struct pt_reader *allocate_reader(const struct pt_pool *pool,
         return NULL;
     }
     memset(reader->workers, 0, workers_bytes);
-    for (uint32_t i = 0; i < options->threads; i++)
+    for (uint32_t i = 0; i < options->threads; i++) {
         reader->workers[i].reader = reader;
+        reader->workers[i].index = i;
+    }
     return reader;
+}
+
+int pt_reader_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *descriptors,
+                          struct pt_fault *fault)
+{
+    *fault = (struct pt_fault){.file = PT_NONE, .expert = PT_NONE};
+    int result = check_pool(pool, fault);
+    if (result < 0)
+        return result;
+    result = pt_files_descriptors(pool, threads, descriptors);
+    return result < 0 ? pt_fail(fault, result, "calloc", PT_NONE, 0) : 0;
+}
+
+uint32_t pt_reader_kept_files(const struct pt_reader *reader)
+{
+    return reader->files.num_kept;
 }
 
 int pt_reader_open(const struct pt_pool *pool, const struct pt_options *options,

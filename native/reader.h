@@ -37,7 +37,8 @@ struct pt_options {
     uint32_t barrier;
     uint32_t advice;
     uint32_t residency;
-    uint32_t max_open_files; /* files kept open; the others are opened for each read */
+    /* Kept open for the files at the front of the pool; the others are opened for each read. */
+    uint64_t max_descriptors;
 };
 
 /* Record r is experts[record_start[r] .. record_start[r + 1]); iteration i is records
@@ -90,6 +91,10 @@ struct pt_fault {
 
 struct pt_reader;
 
+/* The descriptors that would keep every file open: one each, or one per thread for files that hold
+ * several extents.  Each thread needs one more where that is too many. */
+int pt_reader_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *descriptors,
+                          struct pt_fault *fault);
 /* The pool and all it points to must outlive the reader.  -EINVAL: an array of the pool is not what
  * this header says; -ENODATA: a file is shorter than its extents. */
 int pt_reader_open(const struct pt_pool *pool, const struct pt_options *options,
@@ -99,6 +104,8 @@ int pt_reader_open(const struct pt_pool *pool, const struct pt_options *options,
  * one replay at a time. */
 int pt_reader_replay(struct pt_reader *reader, const struct pt_plan *plan, struct pt_pass *pass,
                      struct pt_fault *fault);
+/* Files that stay open; none when they are mapped. */
+uint32_t pt_reader_kept_files(const struct pt_reader *reader);
 /* The next two may be called from any thread while a replay runs. */
 void pt_reader_progress(const struct pt_reader *reader, struct pt_progress *progress);
 /* For good: ends the replay that runs, and any later one. */

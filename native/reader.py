@@ -173,6 +173,8 @@ class Reader:
     ``barrier``: the group that must be complete before a read of the next one starts.
     ``residency``: "auto" takes what the kernel offers for every file of the pool.
     The soft limit of open files is raised toward the hard one; files over it are opened per read.
+    A file that holds several extents is open once per thread, so that each has a readahead state
+    of its own.
     """
 
     def __init__(
@@ -191,21 +193,23 @@ class Reader:
         self._keep_alive: list[object] = []
         self._reader: _CData = ffi.NULL
         self._run: _Run | None = None
-        self._replaying = threading.Lock()
+        self._replaying = threading.RLock()
         # Between the calls of other threads and the end of what they call into.
         self._handle = threading.RLock()
-        self._kept_open_files = _files_to_keep_open(len(table.paths), threads, mode)
         self._pool = self._make_pool(table)
         options = ffi.new("struct pt_options *")
         options.threads = threads
         options.mode = _choice("mode", _MODES, mode)
         options.barrier = _choice("barrier", _BARRIERS, barrier)
         options.advice = _choice("advice", _ADVICE, advice)
-        options.max_open_files = self._kept_open_files
+        if mode == "pread":
+            options.max_descriptors = _descriptors_at_hand(self._descriptors(threads), threads)
         self._residency = self._open(options, mode, residency)
+        self._kept_open_files = int(lib.pt_reader_kept_files(self._reader))
 
     def _make_pool(self, table: ExtentTable) -> _CData:
-        extents = np.ascontiguousarray(table.extents, dtype=EXTENT_DTYPE)
+        # Copies, as of the plan: what was checked once must not change under the threads.
+        extents = np.array(table.extents, dtype=EXTENT_DTYPE).reshape(-1)
         expert_start = _indices("expert_start", table.expert_start, np.uint64, at_least=1)
         text, pointers = _c_strings(table.paths)
         pool = ffi.new("struct pt_pool *")
@@ -217,6 +221,15 @@ class Reader:
         pool.num_experts = len(expert_start) - 1
         self._keep_alive += [extents, expert_start, text, pointers]
         return pool
+
+    def _descriptors(self, threads: int) -> int:
+        """Descriptors that would keep every file open."""
+        descriptors = ffi.new("uint64_t *")
+        fault = ffi.new("struct pt_fault *")
+        result = lib.pt_reader_descriptors(self._pool, threads, descriptors, fault)
+        if result < 0:
+            raise self._error(result, fault)
+        return int(descriptors[0])
 
     def _open(self, options: _CData, mode: Mode, residency: Residency) -> str | None:
         """Open the reader in C and return the residency method in effect."""
@@ -265,6 +278,8 @@ class Reader:
         if not self._replaying.acquire(blocking=False):
             raise RuntimeError("this reader is replaying a plan already")
         try:
+            if self._is_running():
+                raise RuntimeError("this reader is replaying a plan already")
             self._run = run = _Run(self._opened(), plan, verify_every, content_seed)
             run.start()
             self._wait(run, on_progress or _ignore, progress_interval_s)
@@ -305,7 +320,7 @@ class Reader:
         """Give back threads, buffers and files; ends a replay in progress. May be repeated."""
         if self._reader == ffi.NULL:
             return
-        if self._run is not None and not self._run.done.is_set():
+        if self._run is not None and self._is_running():
             self.cancel()
             self._run.done.wait()
         with self._replaying, self._handle:
@@ -327,6 +342,10 @@ class Reader:
     def __del__(self) -> None:
         if getattr(self, "_reader", ffi.NULL) != ffi.NULL:
             self.close()
+
+    def _is_running(self) -> bool:
+        """C may still run after replay() has left: a second Ctrl-C ends its wait for the end."""
+        return self._run is not None and not self._run.done.is_set()
 
     def _opened(self) -> _CData:
         if self._reader == ffi.NULL:
@@ -441,12 +460,12 @@ def _weaker_residency(method: str, code: int) -> Residency:
 def _indices(
     name: str, array: NDArray[_Index], dtype: type[_Index], *, at_least: int = 0
 ) -> NDArray[_Index]:
-    """The array as C wants it; ValueError rather than a value that wraps around."""
+    """A copy as C wants it; ValueError rather than a value that wraps around."""
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) < at_least:
         raise ValueError(f"{name} must be {at_least} or more integers in one dimension")
     if len(array) and (array.min() < 0 or array.max() > np.iinfo(dtype).max):
         raise ValueError(f"{name} holds values outside 0 to {np.iinfo(dtype).max}")
-    return np.ascontiguousarray(array, dtype=dtype)
+    return np.array(array, dtype=dtype)
 
 
 def _pointer(kind: str, array: NDArray[np.generic]) -> _CData:
@@ -466,15 +485,12 @@ def _c_strings(paths: tuple[str, ...]) -> tuple[NDArray[np.uint8], NDArray[np.ui
     return block, starts + np.uint64(block.ctypes.data)
 
 
-def _files_to_keep_open(num_files: int, threads: int, mode: Mode) -> int:
-    if mode == "mmap":
-        return 0
+def _descriptors_at_hand(wanted: int, threads: int) -> int:
+    """What may stay open of what is wanted, after the limit was raised as far as it goes."""
     spare = _SPARE_DESCRIPTORS + threads
-    _raise_descriptor_limit(num_files + spare)
+    _raise_descriptor_limit(wanted + spare)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return num_files
-    return max(0, min(num_files, soft - spare))
+    return wanted if soft == resource.RLIM_INFINITY else max(0, min(wanted, soft - spare))
 
 
 def _raise_descriptor_limit(wanted: int) -> None:

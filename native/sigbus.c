@@ -54,8 +54,7 @@ static void on_sigbus(int signal_number, siginfo_t *info, void *context)
 
 int pt_sigbus_begin(void)
 {
-    /* SA_NODEFER keeps SIGBUS unblocked after the jump, so that no mask need be saved per copy. */
-    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
     int result = 0;
 
     pthread_mutex_lock(&users_lock);
@@ -80,12 +79,24 @@ void pt_sigbus_end(void)
     pthread_mutex_unlock(&users_lock);
 }
 
+/* The handler's jump leaves SIGBUS blocked: a mask restored here costs a call per fault, one saved
+ * by sigsetjmp would cost a call per copy. */
+static void unblock_sigbus(void)
+{
+    sigset_t sigbus;
+
+    sigemptyset(&sigbus);
+    sigaddset(&sigbus, SIGBUS);
+    pthread_sigmask(SIG_UNBLOCK, &sigbus, NULL);
+}
+
 int pt_sigbus_copy(void *into, const void *from, size_t length, const void **fault_at)
 {
     struct guard mine = {.start = (uintptr_t)from, .end = (uintptr_t)from + length};
 
     if (sigsetjmp(mine.escape, 0)) {
         guard = NULL;
+        unblock_sigbus();
         *fault_at = (const void *)mine.fault_at;
         return -EFAULT;
     }

@@ -68,6 +68,29 @@ def test_open_files_stay_within_the_limit(
     assert output.split("\n") == [f"{kept} 20000 True", f"{raised} True", "True", ""]
 
 
+SHARED = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+one_each = table(sys.argv[1], 20, 5000)
+both = ExtentTable(
+    one_each.paths,
+    np.concatenate([one_each.extents, one_each.extents]),
+    np.arange(41, dtype=np.uint64),
+)
+with Reader(both, threads=4) as reader:
+    result = reader.replay(Plan(np.tile(np.arange(40), 50), 500, 5))
+    print(reader.kept_open_files, result.iteration_reads.sum())
+"""
+
+
+def test_descriptors_per_thread_stay_within_the_limit(
+    run_python: Callable[..., str], disk_path: Path
+) -> None:
+    """40 descriptors are left, of the 80 that 20 files times 4 threads would take."""
+    path = disk_path / "expert"
+    path.write_bytes(bytes(5000))
+    assert run_python(COMMON + SHARED, str(path)) == "10 2000\n"
+
+
 TOO_MANY_MAPPINGS = """
 count = int(open("/proc/sys/vm/max_map_count").read()) + 1
 try:

@@ -21,6 +21,7 @@
 #include "reader.h"
 #include "residency.h"
 #include "schedule.h"
+#include "sigbus.h"
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -165,7 +166,7 @@ static struct fixture *setup(const char *directory)
     make_pool(f);
     make_plan(f);
     make_pass(f);
-    f->options = (struct pt_options){.threads = 4, .max_open_files = EXPERTS};
+    f->options = (struct pt_options){.threads = 4, .max_descriptors = 4 * EXPERTS};
     atomic_store(&injection, NONE);
     atomic_store(&calls, 0);
     atomic_store(&release_held, 0);
@@ -400,9 +401,9 @@ static void test_stop_wakes_those_who_wait(const char *directory)
 static void replay_all_ways(struct fixture *f)
 {
     for (uint32_t barrier = PT_BARRIER_RECORD; barrier <= PT_BARRIER_NONE; barrier++)
-        for (uint32_t kept = 0; kept <= EXPERTS; kept += EXPERTS / 2) {
+        for (uint32_t kept = 0; kept <= 4 * EXPERTS; kept += 2 * EXPERTS) {
             f->options.barrier = barrier;
-            f->options.max_open_files = kept;
+            f->options.max_descriptors = kept;
             open_reader(f);
             int result = replay(f);
             if (result < 0)
@@ -512,7 +513,7 @@ static void test_missing_file(const char *directory)
 {
     struct fixture *f = setup(directory);
 
-    f->options.max_open_files = 4;
+    f->options.max_descriptors = 4 * 4;
     open_reader(f);
     unlink(f->paths[7]);
     CHECK(replay(f) == -ENOENT);
@@ -701,44 +702,90 @@ static void test_residency_before_each_read(const char *directory)
     }
 }
 
+/* ---- Bus errors ---- */
+
 static _Atomic int foreign_faults;
-static sigjmp_buf *foreign_escape;
+static sigjmp_buf foreign_escape;
 
 static void on_foreign_fault(int signal_number)
 {
     (void)signal_number;
     atomic_fetch_add(&foreign_faults, 1);
-    siglongjmp(*foreign_escape, 1);
+    siglongjmp(foreign_escape, 1);
 }
 
-/* A SIGBUS of somebody else still reaches the handler that was there, during and after a replay. */
+/* Two pages of which the second lies behind the end of its file. */
+static unsigned char *map_past_the_end(const char *directory)
+{
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/short", directory);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)pt_page_bytes()) == 0);
+    void *map = mmap(NULL, 2 * pt_page_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    close(fd);
+    unlink(path);
+    return map;
+}
+
+static void test_a_copy_survives_bus_errors_again_and_again(const char *directory)
+{
+    const size_t page = pt_page_bytes();
+    unsigned char *map = map_past_the_end(directory);
+    unsigned char *copy = malloc(2 * page);
+    const void *fault_at = NULL;
+
+    CHECK(copy && pt_sigbus_begin() == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pt_sigbus_copy(copy, map + 7, page, &fault_at) == -EFAULT);
+        CHECK((const unsigned char *)fault_at >= map + page);
+        CHECK((const unsigned char *)fault_at < map + page + 7);
+        CHECK(pt_sigbus_copy(copy, map, page, &fault_at) == 0);
+    }
+    pt_sigbus_end();
+    munmap(map, 2 * page);
+    free(copy);
+}
+
+/* A SIGBUS of somebody else, or at the destination, reaches the handler that was there before. */
 static void test_foreign_bus_errors_are_passed_on(const char *directory)
 {
+    const size_t page = pt_page_bytes();
     struct sigaction action = {.sa_handler = on_foreign_fault, .sa_flags = SA_NODEFER};
     struct sigaction restored;
-    sigjmp_buf escape;
-    pthread_t thread;
-    struct fixture *f = setup(directory);
+    unsigned char *map = map_past_the_end(directory);
+    unsigned char *from = calloc(1, page);
+    const void *fault_at;
 
-    foreign_escape = &escape;
-    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
-    f->options.mode = PT_MMAP;
-    open_reader(f);
-    int fd = open(f->paths[0], O_RDONLY | O_CLOEXEC);
-    volatile unsigned char *past_end =
-        mmap(NULL, 64 * pt_page_bytes(), PROT_READ, MAP_SHARED, fd, 0);
-    CHECK(past_end != MAP_FAILED);
-    close(fd);
-    CHECK(pthread_create(&thread, NULL, replay_busy, f) == 0);
-    for (volatile int i = 0; i < 20; i++)
-        if (sigsetjmp(escape, 1) == 0)
-            (void)past_end[63 * pt_page_bytes()];
-    pthread_join(thread, NULL);
-    CHECK(atomic_load(&foreign_faults) == 20);
+    atomic_store(&foreign_faults, 0);
+    CHECK(from && sigaction(SIGBUS, &action, NULL) == 0);
+    CHECK(pt_sigbus_begin() == 0 && pt_sigbus_begin() == 0);
+    pt_sigbus_end();
+    if (sigsetjmp(foreign_escape, 1) == 0)
+        (void)*(volatile unsigned char *)(map + page);
+    CHECK(atomic_load(&foreign_faults) == 1);
+    if (sigsetjmp(foreign_escape, 1) == 0)
+        CHECK(pt_sigbus_copy(map + page, from, page, &fault_at) == 0);
+    CHECK(atomic_load(&foreign_faults) == 2);
+    pt_sigbus_end();
     CHECK(sigaction(SIGBUS, NULL, &restored) == 0 && restored.sa_handler == on_foreign_fault);
     signal(SIGBUS, SIG_DFL);
-    munmap((void *)past_end, 64 * pt_page_bytes());
-    teardown(f);
+    munmap(map, 2 * page);
+    free(from);
+}
+
+/* Whoever took SIGBUS over during a replay keeps it. */
+static void test_a_later_handler_stays(const char *directory)
+{
+    struct sigaction now;
+
+    (void)directory;
+    CHECK(pt_sigbus_begin() == 0);
+    CHECK(signal(SIGBUS, on_foreign_fault) != SIG_ERR);
+    pt_sigbus_end();
+    CHECK(sigaction(SIGBUS, NULL, &now) == 0 && now.sa_handler == on_foreign_fault);
+    signal(SIGBUS, SIG_DFL);
 }
 
 #define TEST(name) {#name, test_##name}
@@ -766,7 +813,9 @@ static const struct {
     TEST(arrays_that_do_not_fit),
     TEST(empty_plan),
     TEST(residency_before_each_read),
+    TEST(a_copy_survives_bus_errors_again_and_again),
     TEST(foreign_bus_errors_are_passed_on),
+    TEST(a_later_handler_stays),
 };
 
 int main(int argc, char **argv)
