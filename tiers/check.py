@@ -7,11 +7,13 @@ cache behind itself.
 
 import os
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from pagetier.analysis.errors import InputError
 from pagetier.native import content
+from pagetier.native.residency import resident_pages
 from pagetier.tiers.filesystem import explain, opened_regular
 from pagetier.tiers.pool import FLAT_NAME, Pool
 from pagetier.tiers.workers import Claims, ProgressCallback, run_threads
@@ -109,7 +111,15 @@ class _Check:
 
 
 def _forget_shared_pages(pool: Pool, root_fd: int) -> None:
-    """Drops the pages of a flat pool that lie in two experts, or were read ahead."""
-    if pool.layout == "flat":
-        with pool.opened_file(root_fd, FLAT_NAME) as fd:
+    """Drops the pages of a flat pool that lie in two experts, or were read ahead.
+
+    Readahead still in flight stays cached, so there is a second and a third look.
+    """
+    if pool.layout != "flat":
+        return
+    with pool.opened_file(root_fd, FLAT_NAME) as fd:
+        for pause_s in (0.0, 0.02, 0.1, 0.5):
+            time.sleep(pause_s)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not resident_pages(fd, 0, pool.file_bytes):
+                return
