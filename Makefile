@@ -15,6 +15,8 @@ run: $(STAMP)
 
 test: $(STAMP)
 	.ci/need toolchain
+	.ci/need lab
+	-$(BIN)/pagetier lab setup >&2
 	$(BIN)/pytest
 
 perf: $(STAMP)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
+from pagetier.analysis.counters import number
 from pagetier.analysis.derive import CellFacts, Spread, derive_cell
 from pagetier.analysis.results import Cell, Results
 from pagetier.analysis.units import format_bytes
@@ -38,6 +39,7 @@ COLUMNS = (
     "served",
     "verdict",
 )
+"""The columns of every table; one for the MGLRU stands before `n` where its states differ."""
 
 _LEGEND = (
     "Measured: effective C (time-mean of resident file pages), s/it, demand, device, over-read,"
@@ -57,6 +59,7 @@ class _Row:
     """The repetitions of one cell specification."""
 
     spec: Mapping[str, Any]
+    mglru: str
     cells: tuple[Cell, ...]
     facts: tuple[CellFacts, ...]  # of the kept cells
 
@@ -66,20 +69,46 @@ class _Row:
 
 
 def cells_table(results: Results) -> list[tuple[str, ...]]:
-    """COLUMNS, then one row of texts per cell specification."""
-    return [COLUMNS, *map(_texts, _rows(results))]
+    """The column names, then one row of texts per cell specification."""
+    rows = _rows(results)
+    if len({row.mglru for row in rows}) < 2:
+        return [COLUMNS, *map(_texts, rows)]
+    at = COLUMNS.index("n")
+    table = [(COLUMNS, "MGLRU"), *((_texts(row), row.mglru) for row in rows)]
+    return [(*texts[:at], mglru, *texts[at:]) for texts, mglru in table]
 
 
 def _rows(results: Results) -> list[_Row]:
-    groups: dict[str, list[Cell]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in results.cells:
         spec = {key: value for key, value in cell.spec.items() if key != "repetition"}
-        groups.setdefault(json.dumps(spec, sort_keys=True), []).append(cell)
+        key = json.dumps(spec, sort_keys=True), _mglru_state(cell, results.host)
+        groups.setdefault(key, []).append(cell)
     rows = [
-        _Row(cells[0].spec, tuple(cells), tuple(derive_cell(c) for c in cells if c.state == "kept"))
-        for cells in groups.values()
+        _Row(
+            spec=cells[0].spec,
+            mglru=mglru,
+            cells=tuple(cells),
+            facts=tuple(derive_cell(cell) for cell in cells if cell.state == "kept"),
+        )
+        for (_, mglru), cells in groups.items()
     ]
     return sorted(rows, key=_place)
+
+
+def _mglru_state(cell: Cell, host: Mapping[str, Any]) -> str:
+    return {True: "on", False: "off", None: "n/a"}[_mglru_enabled(cell, host)]
+
+
+def _mglru_enabled(cell: Cell, host: Mapping[str, Any]) -> bool | None:
+    """As read back in the cell; of one that did not get so far, as it was asked for."""
+    mask = number(cell.facts, "mglru", "during")
+    if mask is not None:
+        return bool(mask & 1)
+    if cell.spec.get("mglru") in ("on", "off"):
+        return bool(cell.spec["mglru"] == "on")
+    enabled = _mapping(host.get("mglru")).get("enabled")
+    return enabled if isinstance(enabled, bool) else None
 
 
 def _place(row: _Row) -> tuple[Any, ...]:
@@ -87,7 +116,7 @@ def _place(row: _Row) -> tuple[Any, ...]:
     capacity = row.spec.get("capacity_bytes")
     names = [str(row.spec.get(key)) for key in ("tier", "layout", "advice", "pool")]
     mechanism = str(row.spec.get("mechanism"))
-    return mechanism != "none", mechanism, -(capacity or 0), *names
+    return mechanism != "none", mechanism, -(capacity or 0), *names, row.mglru
 
 
 def _texts(row: _Row) -> tuple[str, ...]:
@@ -206,7 +235,7 @@ def host_rows(results: Results) -> list[tuple[str, str]]:
         ("device", _joined(device.get("name"), device.get("model"), device.get("file_system"))),
         ("read_ahead_kb", device.get("read_ahead_kb")),
         ("max_sectors_kb", device.get("max_sectors_kb")),
-        ("page reclaim", reclaim_name(host)),
+        ("page reclaim", _reclaim_of_all(results)),
         ("cgroup memory controller", host.get("cgroup_memory")),
         ("proactive reclaim", _listed(host.get("proactive_reclaim"))),
         ("pagetier", meta.get("pagetier_version")),
@@ -218,22 +247,31 @@ def host_rows(results: Results) -> list[tuple[str, str]]:
     return [(name, "n/a" if value is None else str(value)) for name, value in facts]
 
 
-def reclaim_name(host: Mapping[str, Any]) -> str | None:
-    """The reclaim implementation at work on this host; None when it was not found out."""
-    mglru = _mapping(host.get("mglru"))
-    if mglru.get("available") is False:
+def _reclaim_of_all(results: Results) -> str | None:
+    names = dict.fromkeys(reclaim_name(cell, results.host) for cell in results.cells)
+    known = [name for name in names if name is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return f"differs by cell: {', '.join(known)}"
+
+
+def reclaim_name(cell: Cell, host: Mapping[str, Any]) -> str | None:
+    """The reclaim implementation at work in a cell; None when it was not found out."""
+    enabled = _mglru_enabled(cell, host)
+    if enabled:
+        return "MGLRU"
+    if _mapping(host.get("mglru")).get("available") is False:
         return "classic LRU (no MGLRU in this kernel)"
-    if mglru.get("enabled") is None:
-        return None
-    return "MGLRU" if mglru["enabled"] else "classic LRU (MGLRU off)"
+    return None if enabled is None else "classic LRU (MGLRU off)"
 
 
 def _rejection(cell: Cell) -> str:
     spec = cell.spec
     capacity = spec.get("capacity_bytes")
     limit = "no limit" if capacity is None else format_bytes(capacity)
+    mglru = f" MGLRU {spec['mglru']}," if spec.get("mglru") in ("on", "off") else ""
     what = (
-        f"{spec.get('tier')}, {spec.get('mechanism')} {limit}, {_layout(spec)},"
+        f"{spec.get('tier')}, {spec.get('mechanism')} {limit}, {_layout(spec)},{mglru}"
         f" advice {spec.get('advice')}, repetition {spec.get('repetition')}"
     )
     return f"- {_plain(what)}: {_plain('; '.join(cell.reasons) or 'no reason stored')}"
@@ -290,7 +328,7 @@ def report_json(results: Results) -> dict[str, Any]:
     return {
         "campaign": {**dict(results.campaign), "sha256": results.meta.get("campaign_sha256")},
         "host": dict(results.host),
-        "cells": [_cell_json(cell, reclaim_name(results.host)) for cell in results.cells],
+        "cells": [_cell_json(cell, reclaim_name(cell, results.host)) for cell in results.cells],
     }
 
 
@@ -299,6 +337,7 @@ def _cell_json(cell: Cell, implementation: str | None) -> dict[str, Any]:
     return {
         "id": cell.id,
         **{key: cell.spec.get(key) for key in _SPEC_KEYS},
+        "mglru_mask": number(cell.facts, "mglru", "during"),
         "state": cell.state,
         "reasons": list(cell.reasons),
         "labels": list(cell.labels),

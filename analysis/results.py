@@ -24,6 +24,7 @@ __all__ = [
     "Pass",
     "Results",
     "Sample",
+    "read_cell_ids",
     "read_meta",
     "read_results",
 ]
@@ -154,6 +155,13 @@ def read_meta(directory: Path) -> dict[str, str]:
     """The campaign's identity alone, without its cells."""
     with _opened(directory) as db:
         return _meta(directory, db)
+
+
+def read_cell_ids(directory: Path) -> frozenset[str]:
+    """Which cells are measured, rejected ones included."""
+    with _opened(directory) as db:
+        _meta(directory, db)
+        return frozenset(str(row[0]) for row in db.execute("SELECT id FROM cells"))
 
 
 def read_results(directory: Path) -> Results:

@@ -9,8 +9,8 @@ where no verdict is possible without it.
 
 Keys of `cell.facts` read here, all optional: failure (text), problems (list of texts), oom_kills
 (list of texts), kernel_log_lost, scope_alive (bool), hints_failed, reads_per_pass,
-demand_bytes_per_pass, distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, labels
-(list of texts).
+demand_bytes_per_pass, distinct_bytes_per_pass, expert_bytes, eviction {proven, reason},
+mglru {during, after, min_ttl_ms}, labels (list of texts).
 Keys of `cell.enforced`: limit_bytes, locked_bytes.
 """
 
@@ -167,6 +167,27 @@ def _least_charge(cell: Cell, limits: Limits) -> float:
     return min(expert_bytes / 2, limits.charge_share * capacity)
 
 
+def _mglru_differs(cell: Cell, _: Limits) -> Iterator[str]:
+    during, after = number(cell.facts, "mglru", "during"), number(cell.facts, "mglru", "after")
+    wanted = cell.spec.get("mglru")
+    if wanted in ("on", "off") and during is not None and (wanted == "on") != bool(during & 1):
+        yield f"the MGLRU mask was {during:#06x}, {wanted} was asked for"
+    if after is not None and after != during:
+        known = "unknown" if during is None else f"{during:#06x}"
+        yield f"the MGLRU mask was {known} before the warm-up and {after:#06x} at the end"
+    if cell.spec.get("mechanism") != "none":
+        yield from _protected_for_a_time(cell)
+
+
+def _protected_for_a_time(cell: Cell) -> Iterator[str]:
+    ttl_ms = number(cell.facts, "mglru", "min_ttl_ms")
+    if ttl_ms:
+        yield (
+            f"MGLRU min_ttl_ms is {ttl_ms}: what is younger is not reclaimed, the kernel kills"
+            " a process instead"
+        )
+
+
 def _reads_short(cell: Cell, _: Limits) -> Iterator[str]:
     reads, demand = (
         number(cell.facts, "reads_per_pass"),
@@ -291,6 +312,7 @@ _RULES: tuple[_Rule, ...] = (
     _lock_differs,
     _limit_unknown,
     _charged_elsewhere,
+    _mglru_differs,
     _reads_short,
     _unverified,
     _went_backwards,
@@ -342,12 +364,23 @@ def _extent_unknown(cell: Cell, _: Limits) -> Iterator[str]:
         yield "residency unknown: over-read cannot be told from reclaim"
 
 
+def _unused_protection(cell: Cell, _: Limits) -> Iterator[str]:
+    if cell.spec.get("mechanism") == "none":
+        yield from _protected_for_a_time(cell)
+
+
 def _given(cell: Cell, _: Limits) -> Iterator[str]:
     labels: Any = cell.facts.get("labels")
     yield from map(str, labels or ())
 
 
-_REMARKS: tuple[_Rule, ...] = (_wall_not_binding, _killed_elsewhere, _extent_unknown, _given)
+_REMARKS: tuple[_Rule, ...] = (
+    _wall_not_binding,
+    _killed_elsewhere,
+    _extent_unknown,
+    _unused_protection,
+    _given,
+)
 
 
 def _passes(cell: Cell) -> list[Pass]:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pagetier.analysis.derive import Limits
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.units import format_bytes, parse_bytes
+from pagetier.capacity.mglru import State
 
 __all__ = ["Campaign", "CellSpec", "PoolSource", "TraceSource", "load_campaign", "plan_cells"]
 
@@ -31,6 +32,11 @@ def _bytes(value: object) -> int:
         return parse_bytes(value)
     except InputError as error:
         raise ValueError(str(error)) from None
+
+
+def _word(value: object) -> object:
+    """YAML 1.1 reads a bare on or off as a truth value."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
@@ -86,7 +92,7 @@ class BalloonOptions(_Model):
     """How the balloon takes its pages, and the MemAvailable it never goes below."""
 
     order: Literal["touch-lock", "lock-touch"] = "touch-lock"
-    huge_pages: Literal["on", "off"] = "off"
+    huge_pages: Annotated[Literal["on", "off"], BeforeValidator(_word)] = "off"
     floor: Bytes = 2 << 30
 
 
@@ -119,9 +125,15 @@ class Campaign(_Model):
     trace: Annotated[TraceSource, BeforeValidator(_as_path)]
     pool: Pools
     tiers: Annotated[list[Literal["page-cache"]], Field(min_length=1)] = ["page-cache"]
-    mechanisms: Annotated[list[Literal["none", "balloon", "wall"]], Field(min_length=1)] = ["wall"]
+    mechanisms: Annotated[list[Literal["none", "balloon", "wall", "boot"]], Field(min_length=1)] = [
+        "wall"
+    ]
     capacities: list[Bytes] = []
-    mglru: Annotated[list[Literal["keep"]], Field(min_length=1)] = ["keep"]
+    mglru: Annotated[
+        list[Annotated[State, BeforeValidator(_word)]],
+        BeforeValidator(_as_list),
+        Field(min_length=1),
+    ] = ["keep"]
     read: Literal["pread", "mmap"] = "pread"
     advice: Annotated[
         list[Literal["default", "random", "sequential"]], BeforeValidator(_as_list)
@@ -137,7 +149,7 @@ class Campaign(_Model):
     @model_validator(mode="after")
     def _capacities_are_named(self) -> "Campaign":
         if set(self.mechanisms) != {"none"} and not self.capacities:
-            raise ValueError("'capacities' is needed by the mechanisms 'wall' and 'balloon'")
+            raise ValueError("'capacities' is needed by every mechanism but 'none'")
         return self
 
     def canonical_json(self) -> str:
@@ -158,7 +170,7 @@ class CellSpec:
     mechanism: str
     capacity_bytes: int | None
     pool: str
-    mglru: str
+    mglru: State
     advice: str
     read: str
     threads: int
@@ -174,9 +186,10 @@ class CellSpec:
     def describe(self) -> str:
         """For people: what this cell is, in one line."""
         capacity = "" if self.capacity_bytes is None else f" {format_bytes(self.capacity_bytes)}"
+        mglru = "" if self.mglru == "keep" else f"MGLRU {self.mglru}, "
         return (
             f"{self.tier}, {self.mechanism}{capacity}, {Path(self.pool).name}, "
-            f"advice {self.advice}, repetition {self.repetition}"
+            f"{mglru}advice {self.advice}, repetition {self.repetition}"
         )
 
 

@@ -30,7 +30,9 @@ from pagetier.bench.timeline import Timeline
 from pagetier.bench.worker import write_job
 from pagetier.capacity.balloon import Balloon, BalloonEnforcement
 from pagetier.capacity.base import Enforcement, Mechanism
+from pagetier.capacity.boot import Boot
 from pagetier.capacity.errors import CapacityError
+from pagetier.capacity.mglru import MglruKnob
 from pagetier.capacity.none import Unlimited
 from pagetier.capacity.wall import Wall
 from pagetier.cgroups.detect import Support
@@ -89,10 +91,11 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     started = _now()
     pool = bench.pools[spec.pool]
     evidence = _Evidence(facts=_plan_facts(bench, spec, pool))
-    evidence.facts["eviction"] = asdict(evict_pool(pool, bench.roots.proc))
     log = open_kernel_log()
     try:
-        _measure(bench, spec, pool, evidence, observer)
+        with _mglru(bench, spec, evidence):
+            evidence.facts["eviction"] = asdict(evict_pool(pool, bench.roots.proc))
+            _measure(bench, spec, pool, evidence, observer)
     except (WorkerFailure, CapacityError, CgroupError) as error:
         evidence.facts["failure"] = str(error)
     if log is not None:
@@ -114,6 +117,27 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     )
     verdict = judge(unjudged, bench.limits)
     return replace(unjudged, state=verdict.state, reasons=verdict.reasons, labels=verdict.labels)
+
+
+@contextlib.contextmanager
+def _mglru(bench: Bench, spec: CellSpec, evidence: _Evidence) -> Iterator[None]:
+    """The knob around a whole cell, with its mask before, during, and after the measured pass."""
+    knob = MglruKnob(bench.roots)
+    found = knob.show()
+    facts = {"before": found.mask, "during": None, "after": None, "min_ttl_ms": found.min_ttl_ms}
+    evidence.facts["mglru"] = facts
+    with _noted(bench, spec, found.mask), knob.apply(spec.mglru) as during:
+        facts["during"] = during.mask
+        yield
+        facts["after"] = knob.show().mask
+
+
+def _noted(
+    bench: Bench, spec: CellSpec, mask: int | None
+) -> contextlib.AbstractContextManager[None]:
+    if spec.mglru == "keep" or mask is None:
+        return contextlib.nullcontext()
+    return bench.journal.entry(kind="mglru", mask=mask)
 
 
 def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
@@ -256,6 +280,8 @@ def _mechanism(bench: Bench, spec: CellSpec) -> Mechanism:
                 order=bench.balloon.order,
                 huge_pages=bench.balloon.huge_pages,
             )
+        case "boot":
+            return Boot(bench.roots)
         case _:
             return Unlimited()
 
@@ -269,7 +295,7 @@ class _Replay:
 
     def run(self, worker: Driver, snapshots: Snapshots, observer: Observer) -> Pass:
         before = snapshots.take()
-        with Timeline(snapshots.take) as timeline:
+        with Timeline(snapshots.sample) as timeline:
             event = worker.replay(
                 verify_every=self.verify_every,
                 content_seed=self.content_seed,

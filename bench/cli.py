@@ -20,8 +20,11 @@ from pagetier.analysis.results import read_results
 from pagetier.analysis.traces import read_trace, trace_info
 from pagetier.analysis.units import format_bytes, parse_bytes
 from pagetier.bench import show
+from pagetier.bench.boot_cli import boot_app
+from pagetier.bench.boot_steps import BootHost, steps_of_next_boot
 from pagetier.bench.doctor import doctor as examine
 from pagetier.bench.inputs import RunRequest
+from pagetier.bench.lab_cli import lab_app
 from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress
 from pagetier.bench.run import dry_run, run_campaign
@@ -52,6 +55,8 @@ trace_app = typer.Typer(help="Router traces.", no_args_is_help=True, rich_markup
 pool_app = typer.Typer(help="Expert pools.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace_app, name="trace")
 app.add_typer(pool_app, name="pool")
+app.add_typer(lab_app, name="lab")
+app.add_typer(boot_app, name="boot")
 
 stderr = Console(stderr=True)
 # A table that goes to a file is not cut to the 80 columns of no terminal.
@@ -224,9 +229,14 @@ def run(
             show.plan(stdout, document)
         return
     directory, interrupted = run_campaign(request, stderr)
-    _present(directory, as_json)
+    rejected = _present(directory, as_json)
+    steps = steps_of_next_boot(directory, BootHost(Roots()))
+    if steps is not None:
+        print(f"\n{steps}", end="", file=sys.stderr if as_json else sys.stdout)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+    if rejected:
+        raise typer.Exit(FINDING)
 
 
 @app.command(epilog="Example: pagetier report pagetier-results/quick-20260101-120000")
@@ -235,18 +245,19 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Table and Markdown block of a results directory; needs neither root nor the machine."""
-    _present(directory, as_json)
+    if _present(directory, as_json):
+        raise typer.Exit(FINDING)
 
 
-def _present(directory: Path, as_json: bool) -> None:
+def _present(directory: Path, as_json: bool) -> bool:
+    """Show the results; whether a cell was rejected."""
     results = read_results(directory)
     if as_json:
         _print_json(report_json(results))
     else:
         show.cells(stdout, results)
         print(f"\n{markdown_block(results)}\nresults: {directory}")
-    if any(cell.state == "rejected" for cell in results.cells):
-        raise typer.Exit(FINDING)
+    return any(cell.state == "rejected" for cell in results.cells)
 
 
 def main() -> None:

@@ -17,11 +17,11 @@ from pagetier.bench.host import kernel_release, psi_state
 from pagetier.bench.kernel.damon import read_proactive_reclaim
 from pagetier.bench.kernel.kmsg import open_kernel_log
 from pagetier.bench.kernel.limits import CAP_IPC_LOCK, Limits, has_capability, read_limits
-from pagetier.bench.kernel.mglru import read_mglru
 from pagetier.bench.kernel.oomkillers import read_oom_killers
 from pagetier.bench.kernel.swaps import read_swaps
 from pagetier.bench.kernel.text import read_count
 from pagetier.bench.requirements import CHECKS, Findings, PoolFindings, Requirement
+from pagetier.capacity.mglru import read_mglru
 from pagetier.cgroups.detect import Support, detect
 from pagetier.cgroups.roots import Roots
 from pagetier.native.residency import page_bytes, resident_pages

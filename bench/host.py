@@ -13,11 +13,11 @@ from typing import Any
 from pagetier.bench.device import Device
 from pagetier.bench.kernel.cpu import read_cpu
 from pagetier.bench.kernel.damon import read_proactive_reclaim
-from pagetier.bench.kernel.mglru import read_mglru
 from pagetier.bench.kernel.numa import read_nodes
 from pagetier.bench.kernel.swaps import read_swaps
 from pagetier.bench.kernel.text import read_line, read_selected
 from pagetier.capacity.meminfo import read_meminfo
+from pagetier.capacity.mglru import read_mglru
 from pagetier.cgroups.detect import detect
 from pagetier.cgroups.psi import read_pressure
 from pagetier.cgroups.roots import Roots

@@ -2,8 +2,9 @@
 """What this harness has made on the host, written down before it is made.
 
 One JSON file per running harness, under a state directory that outlives it.  A harness that dies
-by kill -9 leaves its file; the next start undoes exactly what the file names: scopes by their token
-and path, balloons by pid and start time.  Nothing is ever searched for by name.
+by kill -9 leaves its file; the next start undoes exactly what the file names, the last thing first:
+scopes by their token and path, balloons and guests by pid and start time, the MGLRU by the mask it
+had.  Nothing is ever searched for by name.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import fcntl
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +20,8 @@ from typing import Any, Self
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.files import replace_file
 from pagetier.capacity.balloon import reap
+from pagetier.capacity.lab.machine import reap_guest
+from pagetier.capacity.mglru import restore
 from pagetier.cgroups.detect import detect
 from pagetier.cgroups.procstat import read_start_ticks
 from pagetier.cgroups.roots import Roots
@@ -33,6 +37,9 @@ def state_dir() -> Path:
     if os.geteuid() == 0:
         return Path("/run/pagetier")
     return Path(os.environ.get("XDG_RUNTIME_DIR", f"/tmp/pagetier-{os.geteuid()}")) / "pagetier"
+
+
+HALF_WRITTEN_AGE_S = 60.0
 
 
 class Journal:
@@ -105,10 +112,19 @@ def recover(directory: Path, roots: Roots) -> list[str]:
         if _is_alive(document["owner"], roots):
             continue
         if document["owner"]["boot_id"] == _boot_id(roots):
-            for entry in document["entries"]:
+            for entry in reversed(document["entries"]):
                 done += _undo(entry, document["token"], roots)
         path.unlink()
+    _remove_half_written(directory)
     return done
+
+
+def _remove_half_written(directory: Path) -> None:
+    """Files that a kill -9 caught between writing and renaming; a living write takes far less."""
+    for path in directory.glob(".*.json.*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > HALF_WRITTEN_AGE_S:
+                path.unlink()
 
 
 def _is_alive(owner: dict[str, int | str], roots: Roots) -> bool:
@@ -130,6 +146,13 @@ def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:
         case "balloon":
             killed = reap(entry["pid"], entry["start_ticks"], roots)
             return [f"ended the balloon {entry['pid']} of a harness that died"] if killed else []
+        case "guest":
+            killed = reap_guest(entry["pid"], entry["start_ticks"], roots)
+            return [f"ended the guest {entry['pid']} of a harness that died"] if killed else []
+        case "mglru":
+            mask = entry["mask"]
+            done = restore(mask, roots)
+            return [f"put the MGLRU mask {mask:#06x} of before a dead harness back"] if done else []
         case kind:
             raise CapabilityError(
                 f"a journal of a newer pagetier names '{kind}', which this one cannot undo; "

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pagetier.bench.device import Device
 from pagetier.bench.kernel.damon import ProactiveReclaim
 from pagetier.bench.kernel.limits import Limits
-from pagetier.bench.kernel.mglru import Mglru
 from pagetier.bench.kernel.oomkillers import OomKiller
 from pagetier.bench.kernel.swaps import Swap
+from pagetier.capacity.mglru import Mglru
 
 __all__ = ["CHECKS", "Findings", "PoolFindings", "Requirement"]
 
-EVERY_MECHANISM = ("none", "wall", "balloon")
-PRESSURE = ("wall", "balloon")
+EVERY_MECHANISM = ("none", "wall", "balloon", "boot")
+PRESSURE = ("wall", "balloon", "boot")
 
 # Descriptors that a run holds beside its pool's files: samplers, results, the interpreter's own.
 _OTHER_FILES = 256
@@ -146,12 +146,16 @@ def _scope_psi(host: Findings) -> Requirement:
 
 
 def _mglru(host: Findings) -> Requirement:
-    mask = host.mglru.mask
+    mask, writable = host.mglru.mask, host.mglru.writable
+    refused = "" if writable is not False else ", which may not be written from here"
+    remedy = "use a kernel with CONFIG_LRU_GEN (6.1 or later)"
+    if mask is not None:
+        remedy = "run as root where /sys is mounted read-write: on the host, in no container"
     return Requirement(
         name="mglru",
-        ok=host.mglru.available,
-        found="not in this kernel" if mask is None else f"enabled mask {mask:#06x}",
-        remedy="leave `mglru: keep`, or use a kernel with CONFIG_LRU_GEN (6.1 or later)",
+        ok=host.mglru.available and not refused,
+        found="not in this kernel" if mask is None else f"enabled mask {mask:#06x}{refused}",
+        remedy=f"leave `mglru: keep`, or {remedy}",
         needed_for=("mglru",),
     )
 

@@ -24,6 +24,7 @@ from pagetier.analysis.errors import InputError
 from pagetier.analysis.files import replace_file
 from pagetier.analysis.results import Cell, read_meta
 from pagetier.analysis.traces import trace_info
+from pagetier.bench.boot import BootPlan, has_plan, plan_boots, read_host_memory, save_plan
 from pagetier.bench.cell import Bench, run_cell
 from pagetier.bench.device import Device
 from pagetier.bench.estimate import estimate
@@ -37,9 +38,10 @@ from pagetier.bench.inputs import (
     open_pools,
 )
 from pagetier.bench.journal import Journal, only_one, recover, state_dir
-from pagetier.bench.preflight import Preflight, examine
+from pagetier.bench.preflight import Preflight, examine, is_for_boot_cells
 from pagetier.bench.progress import CampaignProgress
 from pagetier.bench.store import Store
+from pagetier.capacity.boot import parse_boot_profile, read_boot_profile
 from pagetier.cgroups.detect import detect
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.pool import Pool
@@ -72,6 +74,7 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
         preflight = examine(inputs.cells, campaign.pool, campaign.balloon, roots)
         pools = open_pools(inputs, roots, console)
         device = device_of(pools, roots)
+        boots = _boots_to_plan(directory, preflight, roots)
         meta = _meta(inputs, pools, device, roots, preflight)
         with (
             _open_store(directory, request.resume, meta) as store,
@@ -79,6 +82,9 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
             Journal(state_dir(), roots) as journal,
         ):
             _write_campaign(directory, inputs)
+            _note_missing(store, preflight, inputs)
+            if boots is not None:
+                save_plan(directory, boots)
             bench = Bench(
                 roots=roots,
                 support=detect(roots),
@@ -96,7 +102,8 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
             progress = CampaignProgress(console, len(preflight.runnable), iterations, log)
             for line in preflight.notes():
                 progress.say(line)
-            return directory, _run_cells(bench, store, preflight, progress)
+            positions = {cell.id: number for number, cell in enumerate(inputs.cells)}
+            return directory, _run_cells(bench, store, preflight, positions, progress)
 
 
 def _directory(request: RunRequest, name: str) -> Path:
@@ -117,6 +124,22 @@ def _write_campaign(directory: Path, inputs: Inputs) -> None:
     if not path.exists():
         document = yaml.safe_dump(inputs.campaign.model_dump(), sort_keys=False)
         replace_file(path, document.encode())
+
+
+def _boots_to_plan(directory: Path, preflight: Preflight, roots: Roots) -> BootPlan | None:
+    """Only the normal boot, which has all of the memory, can tell what others would leave."""
+    waiting = [cell for cell in preflight.waiting if cell.mechanism == "boot"]
+    if not waiting or has_plan(directory) or is_for_boot_cells(read_boot_profile(roots)):
+        return None
+    return plan_boots(waiting, read_host_memory(roots), Path.cwd())
+
+
+def _note_missing(store: Store, preflight: Preflight, inputs: Inputs) -> None:
+    """What cannot run now, but for what another boot has measured."""
+    finished = store.finished_cells()
+    measured = {cell.describe() for cell in inputs.cells if cell.id in finished}
+    left = [item for item in preflight.not_run if item["cell"] not in measured]
+    store.set_meta("not_run", json.dumps(left))
 
 
 def _meta(
@@ -148,30 +171,40 @@ def _open_store(directory: Path, resume: bool, meta: dict[str, str]) -> Store:
                 "start a new results directory"
             )
     old, new = json.loads(before["host"]), json.loads(meta["host"])
-    for fact in CONSTANT_FACTS:
+    for fact in _constant_facts(old, new):
         if old.get(fact) != new.get(fact):
             raise InputError(
                 f"{directory}: cannot resume: the host's {fact} was {old.get(fact)} and is "
                 f"{new.get(fact)}; cells of different hosts are not pooled"
             )
-    store = Store(directory)
-    store.set_meta("not_run", meta["not_run"])
-    return store
+    return Store(directory)
+
+
+def _constant_facts(*hosts: dict[str, Any]) -> tuple[str, ...]:
+    """A boot made for a capacity has its memory by design; it is checked against the capacity."""
+    profiles = [parse_boot_profile(host.get("kernel_cmdline") or "") for host in hosts]
+    if any(map(is_for_boot_cells, profiles)):
+        return tuple(fact for fact in CONSTANT_FACTS if fact != "mem_total_bytes")
+    return CONSTANT_FACTS
 
 
 def _run_cells(
-    bench: Bench, store: Store, preflight: Preflight, progress: CampaignProgress
+    bench: Bench,
+    store: Store,
+    preflight: Preflight,
+    positions: dict[str, int],
+    progress: CampaignProgress,
 ) -> bool:
     """True when Ctrl-C or SIGTERM cut the campaign short; finished cells are kept either way."""
     finished = store.finished_cells()
     with progress, _terminate_like_interrupt():
         try:
-            for position, cell in enumerate(preflight.runnable):
-                progress.start_cell(position + 1, cell)
+            for number, cell in enumerate(preflight.runnable, start=1):
+                progress.start_cell(number, cell)
                 if cell.id in finished:
                     progress.end_cell("measured before")
                     continue
-                record = run_cell(bench, cell, position, progress)
+                record = run_cell(bench, cell, positions[cell.id], progress)
                 store.add_cell(record)
                 progress.end_cell(_summary(record))
         except KeyboardInterrupt:

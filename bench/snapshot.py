@@ -4,7 +4,8 @@
 Sizes are bytes, vmstat values keep their own unit (pages; KiB for pgpg*), `at_ns` is
 CLOCK_MONOTONIC.  What is absent or has ended is None.  Meant to be taken ten times a second: files
 stay open and are read from their start, so a process is the one that was named, not a later one
-with its number.
+with its number.  The generations of the MGLRU alone, a file as long as the host has cgroups, are
+sampled once a second: a sample without them lacks the key.
 """
 
 import time
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 from pagetier.bench.device import Device
 from pagetier.bench.kernel.diskstats import parse_diskstats
+from pagetier.bench.kernel.lru_gen import GenerationReader
 from pagetier.bench.kernel.numa import node_folders, parse_node_meminfo
 from pagetier.bench.kernel.procio import parse_process_io
 from pagetier.bench.kernel.text import HeldFile
@@ -49,6 +51,9 @@ _MEMINFO = (
 )
 
 
+GENERATIONS_EVERY_NS = 10**9
+
+
 class Snapshots:
     """Takes snapshots of the parts it was given; a context manager that closes its files."""
 
@@ -79,6 +84,8 @@ class Snapshots:
         }
         self._worker = None if worker_pid is None else _Process.open(roots, worker_pid)
         self._balloon = None if balloon_pid is None else _Process.open(roots, balloon_pid)
+        self._generations = GenerationReader(roots.sys, None if scope is None else scope.path.name)
+        self._generations_due_ns = 0
 
     def __enter__(self) -> Self:
         return self
@@ -91,12 +98,26 @@ class Snapshots:
         single = (self._diskstats, self._vmstat, self._meminfo)
         for held in (*single, *self._pressure.values(), *self._nodes.values()):
             held.close()
+        self._generations.close()
         for process in (self._worker, self._balloon):
             if process is not None:
                 process.close()
 
     def take(self) -> dict[str, Any]:
-        """The host now; the counters that are compared with each other are read first."""
+        """Everything now; the counters that are compared with each other are read first."""
+        snapshot = self._take()
+        self._generations_due_ns = snapshot["at_ns"] + GENERATIONS_EVERY_NS
+        memcgs = self._generations.read()
+        snapshot["lru_gen"] = None if memcgs is None else [memcg.as_dict() for memcg in memcgs]
+        return snapshot
+
+    def sample(self) -> dict[str, Any]:
+        """For a timeline: everything, but the generations at most once a second."""
+        if time.monotonic_ns() >= self._generations_due_ns:
+            return self.take()
+        return self._take()
+
+    def _take(self) -> dict[str, Any]:
         return {
             "at_ns": time.monotonic_ns(),
             "device": self._take_device(),

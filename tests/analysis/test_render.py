@@ -217,6 +217,58 @@ def test_reclaim_is_named(cell: Cell, mglru: Any, name: str) -> None:
     assert f"| page reclaim | {name} |" in block
 
 
+def with_mglru(cell: Cell, wanted: str, mask: int | None) -> Cell:
+    facts = {**cell.facts, "mglru": {"before": 7, "during": mask, "after": mask}}
+    spec = {**cell.spec, "mglru": wanted}
+    return dataclasses.replace(cell, id=f"{wanted}{mask}", spec=spec, facts=facts)
+
+
+def test_mglru_is_a_column_where_its_states_differ(cell: Cell) -> None:
+    cells = [with_mglru(cell, "on", 7), with_mglru(cell, "off", 0)]
+    header, *rows = cells_table(results_of(cells))
+    at = header.index("MGLRU")
+    assert header == (*COLUMNS[:at], "MGLRU", *COLUMNS[at:])
+    assert [row[at] for row in rows] == ["off", "on"]
+    assert {len(row) for row in rows} == {len(header)}
+
+
+@pytest.mark.parametrize("masks", [(7, 1), (None, 7), (None, None)])
+def test_mglru_is_no_column_where_they_do_not(cell: Cell, masks: tuple[int | None, ...]) -> None:
+    cells = [with_mglru(cell, "keep", mask) for mask in masks]
+    header, *rows = cells_table(results_of(cells))
+    assert header == COLUMNS
+    assert len(rows) == 1
+
+
+def test_repetitions_under_another_state_are_not_pooled(cell: Cell) -> None:
+    cells = [with_mglru(cell, "keep", mask) for mask in (7, 0)]
+    header, *rows = cells_table(results_of(cells))
+    assert [(row[header.index("MGLRU")], row[header.index("n")]) for row in rows] == [
+        ("off", "1"),
+        ("on", "1"),
+    ]
+
+
+def test_a_cell_that_never_ran_stands_with_the_state_asked_for(cell: Cell) -> None:
+    failed = dataclasses.replace(with_mglru(cell, "off", None), state="rejected", reasons=("no",))
+    results = results_of([with_mglru(cell, "off", 0), failed])
+    assert [row[-1] for row in cells_table(results)[1:]] == ["kept; 1 rejected"]
+    assert "MGLRU off, advice default" in markdown_block(results)
+
+
+def test_reclaim_is_named_by_cell(cell: Cell) -> None:
+    results = results_of([with_mglru(cell, "on", 7), with_mglru(cell, "off", 0)])
+    found = report_json(results)["cells"]
+    assert [
+        (item["mglru"], item["mglru_mask"], item["reclaim_implementation"]) for item in found
+    ] == [
+        ("on", 7, "MGLRU"),
+        ("off", 0, "classic LRU (MGLRU off)"),
+    ]
+    block = markdown_block(results)
+    assert "| page reclaim | differs by cell: MGLRU, classic LRU (MGLRU off) |" in block
+
+
 def test_json_document(cell: Cell) -> None:
     document = report_json(results_of([cell]))
     assert json.loads(json.dumps(document, allow_nan=False)) == document

@@ -98,6 +98,24 @@ REJECTING: list[tuple[str, tuple[str, ...], Any, str]] = [
     ),
     ("swap-in", ("measured", "after", "vmstat", "pswpin"), 75, "2 pages were swapped in during"),
     ("hints", ("facts", "hints_failed"), 3, "3 hints failed"),
+    (
+        "mask changed",
+        ("facts", "mglru"),
+        {"during": 7, "after": 1, "min_ttl_ms": 0},
+        "the MGLRU mask was 0x0007 before the warm-up and 0x0001 at the end",
+    ),
+    (
+        "mask appeared",
+        ("facts", "mglru"),
+        {"during": None, "after": 1, "min_ttl_ms": None},
+        "the MGLRU mask was unknown before the warm-up and 0x0001 at the end",
+    ),
+    (
+        "time to live",
+        ("facts", "mglru"),
+        {"during": 7, "after": 7, "min_ttl_ms": 1000},
+        "MGLRU min_ttl_ms is 1000",
+    ),
 ]
 
 
@@ -112,6 +130,31 @@ def test_each_fault_rejects_with_its_numbers(
     matching = [text for text in verdict.reasons if re.search(reason, text)]
     assert matching, verdict.reasons
     assert all("\n" not in text for text in verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mask", "kept"),
+    [("on", 7, True), ("on", 1, True), ("on", 6, False), ("off", 0, True), ("off", 5, False)],
+)
+def test_mglru_is_what_was_asked_for(amend: Amend, wanted: str, mask: int, kept: bool) -> None:
+    facts = {"before": 7, "during": mask, "after": mask, "min_ttl_ms": 0}
+    cell = amend(("facts", "mglru"), facts, base=amend(("spec", "mglru"), wanted))
+    verdict = judge(cell)
+    assert (verdict.state == "kept") is kept
+    assert kept or f"{mask:#06x}, {wanted} was asked for" in verdict.reasons[0]
+
+
+def test_a_host_without_mglru_is_no_fault(amend: Amend) -> None:
+    facts = {"before": None, "during": None, "after": None, "min_ttl_ms": None}
+    assert judge(amend(("facts", "mglru"), facts)).state == "kept"
+
+
+def test_time_to_live_is_a_remark_where_nothing_is_reclaimed(amend: Amend) -> None:
+    facts = {"before": 7, "during": 7, "after": 7, "min_ttl_ms": 1000}
+    cell = amend(("facts", "mglru"), facts, base=amend(("spec", "mechanism"), "none"))
+    verdict = judge(cell)
+    assert verdict.state == "kept"
+    assert [label for label in verdict.labels if "min_ttl_ms is 1000" in label]
 
 
 def test_a_fault_in_the_middle_of_a_pass_is_seen(cell: Cell, amend: Amend) -> None:

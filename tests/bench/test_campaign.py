@@ -121,3 +121,32 @@ def test_missing_and_binary_files_are_errors(tmp_path: Path) -> None:
 def test_shipped_examples_are_valid(name: str) -> None:
     path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.yaml"
     assert plan_cells(load_campaign(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "states"),
+    [
+        ("[keep, on, off]", ["keep", "on", "off"]),  # a bare on is a truth value in YAML 1.1
+        ('["off", true]', ["off", "on"]),
+        ("off", ["off"]),
+    ],
+)
+def test_mglru_states_are_words(tmp_path: Path, text: str, states: list[str]) -> None:
+    cells = load(tmp_path, f"{MINIMAL}mglru: {text}\n")
+    assert {cell.mglru for cell in cells} == set(states)
+    assert len(cells) == len(states) == len({cell.describe() for cell in cells})
+
+
+def test_an_unknown_mglru_state_is_named(tmp_path: Path) -> None:
+    assert error_of(tmp_path, f"{MINIMAL}mglru: [on, maybe]\n").startswith("c.yaml:4: mglru.1: ")
+
+
+def test_huge_pages_are_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(f"{MINIMAL}balloon: {{huge_pages: on}}\n")
+    assert load_campaign(path).balloon.huge_pages == "on"
+
+
+def test_a_boot_needs_capacities(tmp_path: Path) -> None:
+    text = "trace: t\npool: p\nmechanisms: [boot]\n"
+    assert "'capacities' is needed by every mechanism but 'none'" in error_of(tmp_path, text)

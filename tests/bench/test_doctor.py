@@ -199,7 +199,13 @@ def test_host_facts(roots: Roots, tmp_path: Path) -> None:
     assert facts["swap_total_bytes"] == 13 * 1024
     assert facts["swaps"][0]["used_bytes"] == 1024
     assert facts["thp"] == "madvise"
-    assert facts["mglru"] == {"available": True, "mask": 7, "min_ttl_ms": 0, "enabled": True}
+    assert facts["mglru"] == {
+        "available": True,
+        "mask": 7,
+        "min_ttl_ms": 0,
+        "writable": True,
+        "enabled": True,
+    }
     assert facts["cgroup_memory"] == "none"
     assert facts["psi"] is True
     assert facts["device"]["read_ahead_kb"] == 8

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from pagetier.analysis.errors import CapabilityError
+from pagetier.bench import journal as journal_module
 from pagetier.bench.journal import Journal, only_one, recover
+from pagetier.capacity.errors import CapacityError
 from pagetier.cgroups.roots import Roots
 
 ROOTS = Roots()
@@ -97,9 +99,38 @@ def test_recovery_never_kills_a_process_that_is_no_balloon(tmp_path: Path) -> No
         innocent.communicate(b"\n")
 
 
+def test_recovery_puts_the_oldest_mglru_mask_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back: list[int] = []
+
+    def restore(mask: int, roots: Roots) -> bool:
+        put_back.append(mask)
+        return mask != 0
+
+    monkeypatch.setattr(journal_module, "restore", restore)
+    write_journal(tmp_path, "abc", [{"kind": "mglru", "mask": 7}, {"kind": "mglru", "mask": 0}])
+    assert recover(tmp_path, ROOTS) == ["put the MGLRU mask 0x0007 of before a dead harness back"]
+    assert put_back == [0, 7]
+    assert not (tmp_path / "abc.json").exists()
+
+
+def test_a_mask_that_cannot_be_put_back_stays_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(mask: int, roots: Roots) -> bool:
+        raise CapacityError("read-only")
+
+    monkeypatch.setattr(journal_module, "restore", refuse)
+    write_journal(tmp_path, "abc", [{"kind": "mglru", "mask": 7}])
+    with pytest.raises(CapacityError, match="read-only"):
+        recover(tmp_path, ROOTS)
+    assert (tmp_path / "abc.json").exists()
+
+
 def test_an_entry_of_a_newer_version_is_kept_and_named(tmp_path: Path) -> None:
-    write_journal(tmp_path, "abc", [{"kind": "mglru"}])
-    with pytest.raises(CapabilityError, match="newer pagetier names 'mglru'"):
+    write_journal(tmp_path, "abc", [{"kind": "hypnosis"}])
+    with pytest.raises(CapabilityError, match="newer pagetier names 'hypnosis'"):
         recover(tmp_path, ROOTS)
     assert (tmp_path / "abc.json").exists()
 
@@ -113,3 +144,12 @@ def test_only_one_campaign_at_a_time(tmp_path: Path) -> None:
         pass
     with only_one(tmp_path):
         pass
+
+
+def test_half_written_journals_are_cleared_when_old(tmp_path: Path) -> None:
+    old, young = tmp_path / ".a.json.x1", tmp_path / ".b.json.x2"
+    for path in (old, young):
+        path.write_text("{")
+    os.utime(old, (1, 1))
+    assert recover(tmp_path, ROOTS) == []
+    assert (old.exists(), young.exists()) == (False, True)

@@ -64,3 +64,72 @@ def test_a_missing_requirement_names_what_and_what_to_do(tmp_path: Path) -> None
     cells: list[CellSpec] = plan_cells(campaign)
     with pytest.raises(CapabilityError, match="no cell can run on this host: device"):
         examine(cells, campaign.pool, campaign.balloon, blind)
+
+
+def booted(tmp_path: Path, words: str, *, lru_gen: str | None = None, more: str = "") -> Preflight:
+    """A campaign of every mechanism on this host, as if it had been booted with `words`."""
+    proc, sys = tmp_path / "proc", tmp_path / "sys"
+    proc.mkdir()
+    for real in Path("/proc").iterdir():
+        if real.name != "cmdline":
+            (proc / real.name).symlink_to(real)
+    (proc / "cmdline").write_text(f"root=/dev/vda {words}\n")
+    sys.mkdir()
+    for name in ("block", "dev", "devices", "class"):
+        (sys / name).symlink_to(Path("/sys") / name)
+    if lru_gen is not None:
+        (sys / "kernel/mm/lru_gen").mkdir(parents=True)
+        (sys / "kernel/mm/lru_gen/enabled").write_text(lru_gen)
+    total = read_meminfo(Roots()).total_bytes
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "trace: {generate: {layers: 1, experts: 2, top_k: 1, iterations: 1}}\n"
+        f"pool: {{path: {tmp_path}/p, create: {{layers: 1, experts: 2, expert_bytes: 5}}}}\n"
+        f"mechanisms: [none, boot]\ncapacities: [{total - GIB}, {total // 8}]\n{more}"
+    )
+    campaign = load_campaign(path)
+    return examine(plan_cells(campaign), campaign.pool, campaign.balloon, Roots(proc=proc, sys=sys))
+
+
+def names(cells: list[CellSpec]) -> list[tuple[str, int | None]]:
+    return sorted((cell.mechanism, cell.capacity_bytes or 0) for cell in cells)
+
+
+def test_boot_cells_wait_on_the_normal_boot(tmp_path: Path) -> None:
+    preflight = booted(tmp_path, "quiet")
+    assert names(preflight.runnable) == [("none", 0)]
+    assert [cell.mechanism for cell in preflight.waiting] == ["boot", "boot"]
+    assert all(item["reason"].startswith("waits for its boot") for item in preflight.not_run)
+    assert "note: 2 cells are for another boot" in preflight.notes()
+    assert not [line for line in preflight.notes() if line.startswith("not run")]
+
+
+def test_a_boot_is_for_the_cells_of_its_capacity_alone(tmp_path: Path) -> None:
+    capacity = read_meminfo(Roots()).total_bytes - GIB
+    preflight = booted(tmp_path, f"mem=999G pagetier.capacity={capacity}")
+    assert names(preflight.runnable) == [("boot", capacity)]
+    assert sorted(cell.mechanism for cell in preflight.waiting) == ["boot", "none"]
+
+
+def test_what_programs_use_beside_the_capacity_is_no_hindrance(tmp_path: Path) -> None:
+    capacity = read_meminfo(Roots()).total_bytes // 8
+    preflight = booted(tmp_path, f"mem=999G pagetier.capacity={capacity}")
+    assert names(preflight.runnable) == [("boot", capacity)]
+
+
+def test_a_boot_for_no_cell_runs_none(tmp_path: Path) -> None:
+    preflight = booted(tmp_path, "mem=999G pagetier.capacity=4096")
+    assert preflight.runnable == []
+    assert len(preflight.waiting) == 3
+
+
+SWITCHED = "mglru: [keep, on, off]\n"
+
+
+@pytest.mark.parametrize("lru_gen", [None, "0x0000\n", "0x0007\n", "0x0005\n"])
+def test_mglru_is_switched_only_where_it_is(tmp_path: Path, lru_gen: str | None) -> None:
+    preflight = booted(tmp_path, "", lru_gen=lru_gen, more=SWITCHED)
+    states = {cell.mglru for cell in preflight.runnable}
+    assert states == ({"keep"} if lru_gen is None else {"keep", "on", "off"})
+    refused = [item for item in preflight.not_run if item["reason"].startswith("mglru: not in")]
+    assert bool(refused) is (lru_gen is None)

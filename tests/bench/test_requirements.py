@@ -10,10 +10,10 @@ from pagetier.bench.device import Device
 from pagetier.bench.doctor import requirements_for, warnings_of
 from pagetier.bench.kernel.damon import Kdamond, ProactiveReclaim
 from pagetier.bench.kernel.limits import Limit, Limits
-from pagetier.bench.kernel.mglru import Mglru
 from pagetier.bench.kernel.oomkillers import OomKiller
 from pagetier.bench.kernel.swaps import Swap
 from pagetier.bench.requirements import CHECKS, Findings, PoolFindings, Requirement
+from pagetier.capacity.mglru import Mglru
 
 DEVICE = Device(
     name="nvme0n1",
@@ -38,7 +38,7 @@ GOOD = Findings(
     swap_limit_file=True,
     swaps=(),
     psi="available",
-    mglru=Mglru(available=True, mask=7, min_ttl_ms=0),
+    mglru=Mglru(available=True, mask=7, min_ttl_ms=0, writable=True),
     residency=True,
     limits=Limits(memlock_bytes=Limit(8 << 20, 8 << 20), open_files=Limit(1024, 100_000)),
     may_lock=True,
@@ -96,10 +96,11 @@ def test_a_good_host_meets_everything() -> None:
         ({"psi": "absent"}, "psi", False, "absent"),
         ({"memory_cgroup": "v1"}, "psi of a scope", False, "none (cgroup v1, host available)"),
         ({"psi": "absent"}, "psi of a scope", False, "none (cgroup v2, host absent)"),
-        ({"mglru": Mglru(False, None, None)}, "mglru", False, "not in this kernel"),
-        ({"mglru": Mglru(True, 0, 0)}, "mglru", True, "0x0000"),
-        ({"mglru": Mglru(True, 5, 1000)}, "mglru min_ttl_ms", False, "1000 ms"),
-        ({"mglru": Mglru(False, None, None)}, "mglru min_ttl_ms", True, "no such setting"),
+        ({"mglru": Mglru(False, None, None, None)}, "mglru", False, "not in this kernel"),
+        ({"mglru": Mglru(True, 0, 0, True)}, "mglru", True, "0x0000"),
+        ({"mglru": Mglru(True, 7, 0, False)}, "mglru", False, "0x0007, which may not be written"),
+        ({"mglru": Mglru(True, 5, 1000, True)}, "mglru min_ttl_ms", False, "1000 ms"),
+        ({"mglru": Mglru(False, None, None, None)}, "mglru min_ttl_ms", True, "no such setting"),
         ({"residency": False}, "residency", False, "does not tell"),
         ({"residency": None}, "residency", None, "not asked"),
         ({"may_lock": False}, "locked memory", False, "8388608 bytes"),
@@ -207,7 +208,7 @@ def test_the_unknown_stops_nothing() -> None:
 
 
 def test_features_are_asked_for_by_name() -> None:
-    found = document(replace(GOOD, max_map_count=1, mglru=Mglru(False, None, None)))
+    found = document(replace(GOOD, max_map_count=1, mglru=Mglru(False, None, None, None)))
     assert requirements_for(found, "wall", "page-cache") == []
     names = [item["name"] for item in requirements_for(found, "wall", "page-cache", "mmap")]
     assert names == ["mappings"]

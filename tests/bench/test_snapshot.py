@@ -171,6 +171,7 @@ def test_every_part(roots: Roots) -> None:
             "cpu": {"some_total_us": 75, "full_total_us": None},
         },
         "balloon": {"vm_lck_bytes": 41 * 1024},
+        "lru_gen": None,
     }
 
 
@@ -215,6 +216,45 @@ def test_page_cache_of_each_node_where_there_are_several(roots: Roots) -> None:
         "0": {"file_bytes": 20 * 1024, "free_bytes": 10 * 1024},
         "1": {"file_bytes": 21 * 1024, "free_bytes": 11 * 1024},
     }
+
+
+def generations(file_pages: int) -> str:
+    lines = [
+        f" node     0\n {seq:10} {seq + 1:10} {seq + 2:10}  {file_pages:10} \n" for seq in (1, 5)
+    ]
+    return f"memcg     1 /\n{lines[0]}memcg     8 /a/nowhere\n{lines[1]}memcg     9 /b\n{lines[1]}"
+
+
+def entry(path: str, seq: int, file_pages: int) -> dict[str, Any]:
+    generation = {
+        "seq": seq,
+        "age_ms": seq + 1,
+        "anon_pages": seq + 2,
+        "file_pages": file_pages,
+    }
+    return {"memcg": path, "nodes": [{"node": 0, "generations": [generation]}]}
+
+
+def test_generations_of_the_root_and_the_scope(roots: Roots) -> None:
+    write(roots.sys / "kernel/debug/lru_gen", generations(77))
+    with Snapshots(roots, scope=FakeScope()) as snapshots:
+        taken = snapshots.take()["lru_gen"]
+    assert taken == [entry("/", 1, 77), entry("/a/nowhere", 5, 77)]
+
+
+def test_samples_have_the_generations_once_a_second(
+    roots: Roots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(roots.sys / "kernel/debug/lru_gen", generations(77))
+    now = [10**9]
+    monkeypatch.setattr("pagetier.bench.snapshot.time.monotonic_ns", lambda: now[0])
+    with Snapshots(roots) as snapshots:
+        snapshots.take()
+        having = []
+        for tick in range(1, 25):
+            now[0] = 10**9 + tick * 10**8
+            having += [tick] if "lru_gen" in snapshots.sample() else []
+    assert having == [10, 20]
 
 
 def test_process_that_may_not_be_accounted_keeps_its_sizes(roots: Roots) -> None:

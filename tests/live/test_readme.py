@@ -60,4 +60,4 @@ def test_the_campaign_shown_is_valid_and_shows_every_key(tmp_path: Path) -> None
     campaign = load_campaign(path)
     assert campaign.limits.foreign_share == 0.05
     shown = set(re.findall(r"^(\w+):", example, flags=re.MULTILINE))
-    assert shown == set(Campaign.model_fields) - {"mglru"}
+    assert shown == set(Campaign.model_fields)

@@ -5,7 +5,8 @@ fio reads by psync from as many threads, with the same block size and no hints, 
 the reader reads in (its threads replay shares of it, and what they read is compared with it first).
 Rounds alternate which side goes first; figures are medians of the paired rounds, with their
 extremes.  Warm: the whole file is in the page cache.  Cold: no page of it is, as proved before each
-run.  Exit status 1 when a bar is missed.
+run.  On a machine that others use too, wall times differ by half and CPU times hardly: both stand
+here.  Exit status 1 when a bar is missed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,8 +66,12 @@ class Run:
     """One side of one round."""
 
     wall_ns: int
-    user_ns: int = 0
-    system_ns: int = 0
+    user_ns: int
+    system_ns: int
+
+    @property
+    def cpu_ns(self) -> int:
+        return self.user_ns + self.system_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,8 @@ class Bench:
             done = subprocess.run(
                 command, cwd=self._directory, stdin=offsets, stdout=subprocess.PIPE, check=True
             )
-        return Run(int(done.stdout))
+        wall_ns, user_ns, system_ns = (int(number) for number in done.stdout.split())
+        return Run(wall_ns, user_ns, system_ns)
 
     def prepare_fio(self, order: Order) -> None:
         """Write each thread's share, and make sure that fio reads just that."""
@@ -173,10 +179,13 @@ class Bench:
                 raise SystemExit(f"fio's thread {thread} does not read the order it was given")
 
     def fio(self, order: Order) -> Run:
-        read = json.loads(self._run_fio())["jobs"][0]["read"]
-        if read["io_bytes"] != len(order.experts) * order.block_bytes:
+        job = json.loads(self._run_fio())["jobs"][0]
+        if job["read"]["io_bytes"] != len(order.experts) * order.block_bytes:
             raise SystemExit("fio did not read what it was given")
-        return Run(int(read["runtime"]) * 1_000_000)
+        wall_ns = int(job["read"]["runtime"]) * 1_000_000
+        percent_ns = wall_ns * self._threads / 100  # of all threads together
+        user_ns, system_ns = (int(job[name] * percent_ns) for name in ("usr_cpu", "sys_cpu"))
+        return Run(wall_ns, user_ns, system_ns)
 
     def _run_fio(self, *options: str) -> str:
         command = ["fio", "--output-format=json", *options, "job.fio"]
@@ -236,6 +245,9 @@ def throughput(bench: Bench, options: argparse.Namespace, block: int) -> Iterato
         yield figure(f"{title}: GB/s", speeds)
         ratios = [fio.wall_ns / our.wall_ns for our, fio in rounds]
         yield figure(f"{title}: throughput / fio", ratios, at_least=THROUGHPUT_BAR)
+        yield figure(
+            f"{title}: fio's CPU time / ours", [f.cpu_ns / our.cpu_ns for our, f in rounds]
+        )
         yield user_share(f"{title}: user / CPU time", [our for our, _ in rounds])
 
 
@@ -253,15 +265,24 @@ def overhead(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
         lambda: bench.reader(order, "record"),
     )
     reads = len(order.experts)
-    # A wall nanosecond costs as many of CPU time as there are processors at work.
-    busy = min(options.threads, len(os.sched_getaffinity(0)))
-    extra = [(our.wall_ns - plain.wall_ns) * busy / reads / 1e3 for our, plain, _, _ in rounds]
     title = f"warm, {SMALL_BLOCK:,} B"
-    yield figure(f"{title}: us per read", [our.wall_ns * busy / reads / 1e3 for our, *_ in rounds])
-    yield ceiling(f"{title}: us above plain pread", extra, at_most=OVERHEAD_BAR_US)
+
+    def per_read_us(values: Iterable[int]) -> list[float]:
+        return [value / reads / 1e3 for value in values]
+
+    yield figure(f"{title}: us of CPU time per read", per_read_us(r[0].cpu_ns for r in rounds))
+    above = per_read_us(r[0].cpu_ns - r[1].cpu_ns for r in rounds)
+    yield ceiling(f"{title}: us of CPU above plain pread", above, at_most=OVERHEAD_BAR_US)
+    wall = per_read_us(r[0].wall_ns - r[1].wall_ns for r in rounds)
+    yield ceiling(f"{title}: us of wall above plain pread", wall, at_most=OVERHEAD_BAR_US)
     yield figure(f"{title}: throughput / fio", [r[2].wall_ns / r[0].wall_ns for r in rounds])
-    barrier = [(r[3].wall_ns - r[0].wall_ns) / (reads / RECORD_READS) / 1e3 for r in rounds]
-    yield figure(f"{title}: us per record barrier (wall, k = {RECORD_READS})", barrier)
+    yield figure(f"{title}: fio's CPU time / ours", [r[2].cpu_ns / r[0].cpu_ns for r in rounds])
+    for kind, values in (
+        ("CPU", per_read_us(r[3].cpu_ns - r[0].cpu_ns for r in rounds)),
+        ("wall", per_read_us(r[3].wall_ns - r[0].wall_ns for r in rounds)),
+    ):
+        name = f"{title}: us of {kind} per record barrier of {RECORD_READS}"
+        yield figure(name, [value * RECORD_READS for value in values])
 
 
 def show(line: Figure) -> None:
@@ -270,7 +291,7 @@ def show(line: Figure) -> None:
     )
     spread = f"{line.low:.3f} - {line.high:.3f}"
     print(
-        f"{line.name:52} {line.value:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
+        f"{line.name:54} {line.value:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
     )
 
 
@@ -301,6 +322,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     figures: list[Figure] = []
     with prepared(options) as bench:
+        if not options.json:
+            print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
         lines = [overhead(bench, options)] if options.only != "large" else []
         if options.only != "small":
             lines += [throughput(bench, options, block) for block in LARGE_BLOCKS]
@@ -309,7 +332,9 @@ def main(arguments: list[str]) -> int:
             if not options.json:
                 show(line)
     if options.json:
-        print(json.dumps({"options": vars(options), "figures": [asdict(f) for f in figures]}))
+        host = {"processors": os.cpu_count(), "load_average": os.getloadavg()}
+        document = {"options": vars(options), "host": host, "figures": [asdict(f) for f in figures]}
+        print(json.dumps(document))
     return 0 if all(line.reached for line in figures) else 1
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files about reclaim: MGLRU, DAMON, NUMA nodes, swap, huge pages."""
+"""Files about reclaim: DAMON, NUMA nodes, swap."""
 
 from pathlib import Path
 
 import pytest
 
 from pagetier.bench.kernel.damon import Kdamond, read_proactive_reclaim
-from pagetier.bench.kernel.mglru import Mglru, parse_mask, read_mglru
 from pagetier.bench.kernel.numa import Node, parse_node_meminfo, read_nodes
 from pagetier.bench.kernel.swaps import Swap, parse_swaps, read_swaps
 from pagetier.cgroups.errors import ParseError
@@ -15,30 +14,6 @@ from pagetier.cgroups.errors import ParseError
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "mask", "enabled"),
-    [("0x0000\n", 0, False), ("0x0007\n", 7, True), ("0x0005\n", 5, True), ("0x0006\n", 6, False)],
-)
-def test_mglru_is_on_by_its_first_bit(tmp_path: Path, text: str, mask: int, enabled: bool) -> None:
-    write(tmp_path / "kernel/mm/lru_gen/enabled", text)
-    write(tmp_path / "kernel/mm/lru_gen/min_ttl_ms", "13\n")
-    found = read_mglru(tmp_path)
-    assert found == Mglru(available=True, mask=mask, min_ttl_ms=13)
-    assert found.enabled is enabled
-
-
-def test_no_mglru(tmp_path: Path) -> None:
-    found = read_mglru(tmp_path)
-    assert found == Mglru(available=False, mask=None, min_ttl_ms=None)
-    assert found.enabled is None
-
-
-@pytest.mark.parametrize("text", ["", "7\n", "y\n", "0x\n", "0xzz\n"])
-def test_malformed_mask(text: str) -> None:
-    with pytest.raises(ParseError, match=r"lru_gen/enabled:1: mask is "):
-        parse_mask(text)
 
 
 def kdamond(base: Path, index: int, state: str, *actions: str) -> None:
