@@ -33,7 +33,7 @@ def test_make_targets_exist() -> None:
 def test_commands_work_when_pasted(live: None, tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    pasted = [block for block in blocks("sh") if not block.startswith("make ")]
+    pasted = [block for block in blocks("sh") if block.startswith(". .venv/")]
     assert len(pasted) == 1
     script = tmp_path / "pasted.sh"
     # A cell may be rejected for what others read from a shared disk (exit 1): that is a finding.
@@ -51,6 +51,28 @@ def test_commands_work_when_pasted(live: None, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "Traceback" not in done.stderr
     assert (tmp_path / "results" / "results.db").exists()
+
+
+def test_slow_and_rebooting_commands_are_spelled_right() -> None:
+    """Booting is for the lab's tests; here the words and options must exist."""
+    others = [
+        line.partition(" #")[0].split()
+        for block in blocks("sh")
+        if not block.startswith((". .venv/", "make "))
+        for line in block.splitlines()
+    ]
+    assert len(others) == 6
+    for words in others:
+        options = [word for word in words if word.startswith("-")]
+        commands = [word for word in words[1:] if word.isalpha() and word.islower()][:2]
+        shown = subprocess.run(
+            [sys.executable, "-m", "pagetier.bench.cli", *commands, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert all(option in shown for option in options)
+        assert all((ROOT / word).exists() for word in words if word.startswith("examples/"))
 
 
 def test_the_campaign_shown_is_valid_and_shows_every_key(tmp_path: Path) -> None:
