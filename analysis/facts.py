@@ -118,6 +118,7 @@ class CellFacts:
     served_fraction_device: float | None
     accepted_tokens: int | None
     s_per_accepted_token: float | None
+    locked_share: float | None
     reclaim: Reclaim | None
     reclaim_counters: tuple[Reclaim, ...]
     ledger: Ledger
@@ -174,6 +175,9 @@ def derive_cell(cell: Cell) -> CellFacts:
         served_fraction_device=ratio(minus(demand, device), demand),
         accepted_tokens=tokens,
         s_per_accepted_token=None if wall_ns is None else ratio(wall_ns / 1e9, tokens),
+        locked_share=ratio(
+            number(cell.enforced, "locked_bytes"), number(measured.before, "meminfo", "MemTotal")
+        ),
         reclaim=_chosen(cell, reclaim_counters),
         reclaim_counters=reclaim_counters,
         ledger=_ledger(first, repeat, over_read, device, process, scope),

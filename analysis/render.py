@@ -39,7 +39,8 @@ COLUMNS = (
     "served",
     "verdict",
 )
-"""The columns of every table; one for the MGLRU stands before `n` where its states differ."""
+"""The columns of every table.  What else rows may differ in stands before `n`, what only some
+mechanisms have before `served`; each only where there is something to tell."""
 
 _LEGEND = (
     "Measured: effective C (time-mean of resident file pages), s/it, demand, device, over-read,"
@@ -49,6 +50,9 @@ _LEGEND = (
     "in-extent: bytes inside the experts asked for that were absent just before their read;"
     " over-read share: the rest of what this process read, mostly readahead; served:"
     " 1 - in-extent / demand. Without its over-read share no amplification judges reclaim.",
+    "locked: share of the host's memory that the balloon held. scan/steal: pages scanned per page"
+    " reclaimed, an indicator: of kswapd and direct reclaim (vmstat), under a wall of the scope"
+    " (memory.stat) or of all file reclaim (vmstat); MGLRU counts scans as classic LRU does not.",
     "n: kept repetitions; each s/it is the median of a measured pass, its bracket min-max over n"
     " repetitions. Warm-up passes and rejected cells are in no figure. GB = 10^9 B.",
 )
@@ -71,11 +75,58 @@ class _Row:
 def cells_table(results: Results) -> list[tuple[str, ...]]:
     """The column names, then one row of texts per cell specification."""
     rows = _rows(results)
-    if len({row.mglru for row in rows}) < 2:
-        return [COLUMNS, *map(_texts, rows)]
-    at = COLUMNS.index("n")
-    table = [(COLUMNS, "MGLRU"), *((_texts(row), row.mglru) for row in rows)]
-    return [(*texts[:at], mglru, *texts[at:]) for texts, mglru in table]
+    differing = [column for column in _DIFFERING if len(set(map(column.text, rows))) > 1]
+    telling = [column for column in _TELLING if {*map(column.text, rows)} - {"n/a"}]
+    table = [(COLUMNS, None), *((_texts(row), row) for row in rows)]
+    return [_spliced(texts, row, differing, telling) for texts, row in table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    text: Callable[["_Row"], str]
+
+
+def _spliced(
+    texts: tuple[str, ...], row: "_Row | None", differing: list[_Column], telling: list[_Column]
+) -> tuple[str, ...]:
+    def extra(columns: list[_Column]) -> list[str]:
+        return [column.name if row is None else column.text(row) for column in columns]
+
+    n, served = COLUMNS.index("n"), COLUMNS.index("served")
+    return (*texts[:n], *extra(differing), *texts[n:served], *extra(telling), *texts[served:])
+
+
+def _of_spec(key: str) -> Callable[["_Row"], str]:
+    return lambda row: str(row.spec.get(key, "n/a"))
+
+
+def _locked(row: "_Row") -> str:
+    """Share of the host's memory that the balloon held."""
+    return _percent(_median(row, lambda facts: facts.locked_share))
+
+
+def _scan_to_steal(row: "_Row") -> str:
+    def figure(facts: CellFacts) -> float | None:
+        return None if facts.reclaim is None else facts.reclaim.scan_to_steal
+
+    return _number(_median(row, figure))
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}"
+
+
+_DIFFERING = (
+    _Column("MGLRU", lambda row: row.mglru),
+    _Column("read", _of_spec("read")),
+    _Column("threads", _of_spec("threads")),
+    _Column("barrier", _of_spec("barrier")),
+    _Column("headroom", _of_spec("headroom")),
+    _Column("balloon order", _of_spec("balloon_order")),
+    _Column("balloon huge pages", _of_spec("balloon_huge_pages")),
+)
+_TELLING = (_Column("locked", _locked), _Column("scan/steal", _scan_to_steal))
 
 
 def _rows(results: Results) -> list[_Row]:
@@ -131,7 +182,7 @@ def _texts(row: _Row) -> tuple[str, ...]:
         str(row.kept),
         _seconds(row),
         _gigabytes(row, lambda facts: facts.demand_bytes),
-        _gigabytes(row, lambda facts: facts.device_bytes),
+        _device(row),
         _gigabytes(row, lambda facts: facts.nominal_miss_bytes),
         _gigabytes(row, lambda facts: facts.effective_miss_bytes),
         _factor(_median(row, lambda facts: facts.amplification)),
@@ -176,6 +227,16 @@ def _seconds(row: _Row) -> str:
 def _gigabytes(row: _Row, figure: Callable[[CellFacts], int | None]) -> str:
     value = _median(row, lambda facts: facts.per_iteration(figure(facts)))
     return "n/a" if value is None else f"{value / 1e9:.3g}"
+
+
+def _device(row: _Row) -> str:
+    """With its spread: bytes are exact, so a difference of repetitions is the kernel's doing."""
+    middle = _gigabytes(row, lambda facts: facts.device_bytes)
+    values = [facts.per_iteration(facts.device_bytes) for facts in row.facts]
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or len(known) != len(values):
+        return middle
+    return f"{middle} [{min(known) / 1e9:.3g}-{max(known) / 1e9:.3g}]"
 
 
 def _factor(value: float | None) -> str:
@@ -231,6 +292,7 @@ def host_rows(results: Results) -> list[tuple[str, str]]:
         ("kernel", host.get("kernel")),
         ("machine", host.get("machine")),
         ("memory", _size(host.get("mem_total_bytes"))),
+        ("clock", host.get("clock", "the host's own")),
         ("page size", _size(host.get("page_bytes"))),
         ("device", _joined(device.get("name"), device.get("model"), device.get("file_system"))),
         ("read_ahead_kb", device.get("read_ahead_kb")),

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -112,6 +113,33 @@ def _as_path(value: object) -> object:
     return {"path": value} if isinstance(value, str) else value
 
 
+Mechanisms = Annotated[list[Literal["none", "balloon", "wall", "boot"]], Field(min_length=1)]
+States = Annotated[
+    list[Annotated[State, BeforeValidator(_word)]], BeforeValidator(_as_list), Field(min_length=1)
+]
+Advices = Annotated[
+    list[Literal["default", "random", "sequential"]], BeforeValidator(_as_list), Field(min_length=1)
+]
+Read = Literal["pread", "mmap"]
+Barrier = Literal["record", "iteration", "none"]
+Threads = Annotated[int, Field(gt=0, le=1024)]
+Headroom = Literal["auto"] | Bytes
+
+
+class Variation(_Model):
+    """What differs from the campaign's own keys in some further cells: one factor at a time."""
+
+    mechanisms: Mechanisms | None = None
+    capacities: list[Bytes] | None = None
+    mglru: States | None = None
+    read: Read | None = None
+    advice: Advices | None = None
+    threads: Threads | None = None
+    barrier: Barrier | None = None
+    headroom: Headroom | None = None
+    balloon: BalloonOptions | None = None
+
+
 Pools = Annotated[
     list[Annotated[PoolSource, BeforeValidator(_as_path)]],
     BeforeValidator(_as_list),
@@ -125,23 +153,16 @@ class Campaign(_Model):
     trace: Annotated[TraceSource, BeforeValidator(_as_path)]
     pool: Pools
     tiers: Annotated[list[Literal["page-cache"]], Field(min_length=1)] = ["page-cache"]
-    mechanisms: Annotated[list[Literal["none", "balloon", "wall", "boot"]], Field(min_length=1)] = [
-        "wall"
-    ]
+    mechanisms: Mechanisms = ["wall"]
     capacities: list[Bytes] = []
-    mglru: Annotated[
-        list[Annotated[State, BeforeValidator(_word)]],
-        BeforeValidator(_as_list),
-        Field(min_length=1),
-    ] = ["keep"]
-    read: Literal["pread", "mmap"] = "pread"
-    advice: Annotated[
-        list[Literal["default", "random", "sequential"]], BeforeValidator(_as_list)
-    ] = ["default"]
-    threads: Annotated[int, Field(gt=0, le=1024)] = 8
-    barrier: Literal["record", "iteration", "none"] = "record"
-    headroom: Literal["auto"] | Bytes = "auto"
+    mglru: States = ["keep"]
+    read: Read = "pread"
+    advice: Advices = ["default"]
+    threads: Threads = 8
+    barrier: Barrier = "record"
+    headroom: Headroom = "auto"
     balloon: BalloonOptions = BalloonOptions()
+    variations: list[Variation] = []
     repetitions: Annotated[int, Field(gt=0)] = 1
     seed: int = 0
     limits: ValidityLimits = ValidityLimits()
@@ -176,6 +197,8 @@ class CellSpec:
     threads: int
     barrier: str
     headroom: int | Literal["auto"]
+    balloon_order: Literal["touch-lock", "lock-touch"] | None
+    balloon_huge_pages: Literal["on", "off"] | None
     repetition: int
 
     @property
@@ -186,31 +209,49 @@ class CellSpec:
     def describe(self) -> str:
         """For people: what this cell is, in one line."""
         capacity = "" if self.capacity_bytes is None else f" {format_bytes(self.capacity_bytes)}"
+        balloon = (
+            ""
+            if self.balloon_order is None
+            else f" ({self.balloon_order}, huge pages {self.balloon_huge_pages})"
+        )
         mglru = "" if self.mglru == "keep" else f"MGLRU {self.mglru}, "
         return (
-            f"{self.tier}, {self.mechanism}{capacity}, {Path(self.pool).name}, "
-            f"{mglru}advice {self.advice}, repetition {self.repetition}"
+            f"{self.tier}, {self.mechanism}{capacity}{balloon}, {Path(self.pool).name}, "
+            f"{mglru}{self.read}, advice {self.advice}, repetition {self.repetition}"
         )
 
 
 def plan_cells(campaign: Campaign) -> list[CellSpec]:
     """Every cell of a campaign: repetitions in turn, each in a seeded random order of its own.
 
-    Shuffling inside a repetition keeps slow drift of the host from falling on one arm.
+    Shuffling inside a repetition keeps slow drift of the host from falling on one arm.  A variation
+    adds the cells of the campaign with its keys in place of the campaign's; a cell that stands
+    there already is not measured twice.
     """
     rng = random.Random(campaign.seed)
+    arms = [campaign, *(_varied(campaign, variation) for variation in campaign.variations)]
     ordered: list[CellSpec] = []
     for repetition in range(1, campaign.repetitions + 1):
-        block = list(_cells_of_repetition(campaign, repetition))
+        block = list(
+            dict.fromkeys(cell for arm in arms for cell in _cells_of_repetition(arm, repetition))
+        )
         rng.shuffle(block)
         ordered += block
     return ordered
 
 
-def _cells_of_repetition(campaign: Campaign, repetition: int) -> "itertools.chain[CellSpec]":
-    return itertools.chain.from_iterable(
-        (
-            CellSpec(
+def _varied(campaign: Campaign, variation: Variation) -> Campaign:
+    changed = {key: getattr(variation, key) for key in variation.model_fields_set}
+    return campaign.model_copy(update=changed)
+
+
+def _cells_of_repetition(campaign: Campaign, repetition: int) -> Iterator[CellSpec]:
+    for tier, mechanism, pool, mglru, advice in itertools.product(
+        campaign.tiers, campaign.mechanisms, campaign.pool, campaign.mglru, campaign.advice
+    ):
+        balloon = campaign.balloon if mechanism == "balloon" else None
+        for capacity in [None] if mechanism == "none" else campaign.capacities:
+            yield CellSpec(
                 tier=tier,
                 mechanism=mechanism,
                 capacity_bytes=capacity,
@@ -221,14 +262,10 @@ def _cells_of_repetition(campaign: Campaign, repetition: int) -> "itertools.chai
                 threads=campaign.threads,
                 barrier=campaign.barrier,
                 headroom=campaign.headroom,
+                balloon_order=None if balloon is None else balloon.order,
+                balloon_huge_pages=None if balloon is None else balloon.huge_pages,
                 repetition=repetition,
             )
-            for capacity in ([None] if mechanism == "none" else campaign.capacities)
-        )
-        for tier, mechanism, pool, mglru, advice in itertools.product(
-            campaign.tiers, campaign.mechanisms, campaign.pool, campaign.mglru, campaign.advice
-        )
-    )
 
 
 def load_campaign(path: Path, *, trace: str | None = None, pool: str | None = None) -> Campaign:
@@ -315,6 +352,7 @@ def _nearest(location: list[Any]) -> str:
         "pool": PoolSource,
         "create": CreatedPool,
         "balloon": BalloonOptions,
+        "variations": Variation,
         "limits": ValidityLimits,
     }
     parents = [part for part in location[:-1] if isinstance(part, str)]

@@ -19,7 +19,7 @@ from pagetier.analysis.derive import Limits, effective_capacity, judge
 from pagetier.analysis.lru import lru_misses
 from pagetier.analysis.plans import Plan
 from pagetier.analysis.results import Cell, Iteration, Pass, Sample
-from pagetier.bench.campaign import BalloonOptions, CellSpec
+from pagetier.bench.campaign import CellSpec
 from pagetier.bench.device import Device
 from pagetier.bench.driver import Driver, WorkerFailure
 from pagetier.bench.estimate import capacity_experts
@@ -71,7 +71,7 @@ class Bench:
     accepted_tokens: int | None
     journal: Journal
     limits: Limits
-    balloon: BalloonOptions
+    balloon_floor_bytes: int
     job_dir: Path
     warnings: dict[str, list[dict[str, Any]]]
 
@@ -276,9 +276,9 @@ def _mechanism(bench: Bench, spec: CellSpec) -> Mechanism:
         case "balloon":
             return Balloon(
                 bench.roots,
-                floor_bytes=bench.balloon.floor,
-                order=bench.balloon.order,
-                huge_pages=bench.balloon.huge_pages,
+                floor_bytes=bench.balloon_floor_bytes,
+                order=spec.balloon_order or "touch-lock",
+                huge_pages=spec.balloon_huge_pages or "off",
             )
         case "boot":
             return Boot(bench.roots)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.campaign import BalloonOptions, CellSpec, PoolSource
+from pagetier.bench.campaign import CellSpec, PoolSource
 from pagetier.bench.doctor import doctor, requirements_for, warnings_of
 from pagetier.bench.requirements import PoolFindings
 from pagetier.capacity.balloon import plan_balloon
@@ -56,7 +56,7 @@ class Preflight:
 
 
 def examine(
-    cells: list[CellSpec], sources: list[PoolSource], balloon: BalloonOptions, roots: Roots
+    cells: list[CellSpec], sources: list[PoolSource], balloon_floor_bytes: int, roots: Roots
 ) -> Preflight:
     """Sort the cells; raises CapabilityError with reason and remedy when none can run."""
     reports = {source.path: _report(source, roots) for source in sources}
@@ -71,7 +71,7 @@ def examine(
                 result.waiting.append(cell)
                 raise CapabilityError(problem)
             if cell.mechanism == "balloon" and cell.capacity_bytes is not None:
-                lock_bytes = plan_balloon(meminfo, cell.capacity_bytes, balloon.floor)
+                lock_bytes = plan_balloon(meminfo, cell.capacity_bytes, balloon_floor_bytes)
                 result.locks[cell.capacity_bytes] = lock_bytes
             result.runnable.append(cell)
         except (CapabilityError, CapacityError) as error:

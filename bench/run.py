@@ -9,11 +9,9 @@ import contextlib
 import importlib.metadata
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
@@ -40,6 +38,7 @@ from pagetier.bench.inputs import (
 from pagetier.bench.journal import Journal, only_one, recover, state_dir
 from pagetier.bench.preflight import Preflight, examine, is_for_boot_cells
 from pagetier.bench.progress import CampaignProgress
+from pagetier.bench.signals import terminate_like_interrupt
 from pagetier.bench.store import Store
 from pagetier.capacity.boot import parse_boot_profile, read_boot_profile
 from pagetier.cgroups.detect import detect
@@ -71,7 +70,7 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
         for line in recover(state_dir(), roots):
             console.print(line, highlight=False)
         campaign = inputs.campaign
-        preflight = examine(inputs.cells, campaign.pool, campaign.balloon, roots)
+        preflight = examine(inputs.cells, campaign.pool, campaign.balloon.floor, roots)
         pools = open_pools(inputs, roots, console)
         device = device_of(pools, roots)
         boots = _boots_to_plan(directory, preflight, roots)
@@ -94,7 +93,7 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
                 accepted_tokens=trace_info(inputs.trace)["accepted_tokens"],
                 journal=journal,
                 limits=Limits(**inputs.campaign.limits.model_dump()),
-                balloon=inputs.campaign.balloon,
+                balloon_floor_bytes=inputs.campaign.balloon.floor,
                 job_dir=directory / "job",
                 warnings=preflight.warnings,
             )
@@ -197,7 +196,7 @@ def _run_cells(
 ) -> bool:
     """True when Ctrl-C or SIGTERM cut the campaign short; finished cells are kept either way."""
     finished = store.finished_cells()
-    with progress, _terminate_like_interrupt():
+    with progress, terminate_like_interrupt():
         try:
             for number, cell in enumerate(preflight.runnable, start=1):
                 progress.start_cell(number, cell)
@@ -216,20 +215,6 @@ def _run_cells(
 def _summary(cell: Cell) -> str:
     notes = "; ".join(cell.reasons or cell.labels)
     return f"{cell.state}: {notes}" if notes else cell.state
-
-
-@contextlib.contextmanager
-def _terminate_like_interrupt() -> Iterator[None]:
-    """SIGTERM (a service manager, a batch system) cleans up as Ctrl-C does."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -106,7 +106,15 @@ MISSING: list[tuple[tuple[str, ...], Any, set[str]]] = [
 
 
 def unknown(facts: CellFacts) -> set[str]:
-    return {name for name in CellFacts.__slots__ if getattr(facts, name) is None}
+    """Figures that are None, but for the locked share: only a balloon has one."""
+    return {name for name in CellFacts.__slots__ if getattr(facts, name) is None} - {"locked_share"}
+
+
+def test_locked_share_is_of_the_memory_of_the_measured_host(amend: Amend) -> None:
+    locked = amend(("enforced", "locked_bytes"), 300)
+    assert derive_cell(locked).locked_share is None
+    measured = amend(("measured", "before", "meminfo"), {"MemTotal": 400}, locked)
+    assert derive_cell(measured).locked_share == 0.75
 
 
 @pytest.mark.parametrize(("path", "value", "names"), MISSING)

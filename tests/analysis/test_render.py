@@ -67,12 +67,14 @@ def repetition(cell: Cell, number: int, **changes: Any) -> Cell:
 
 
 def row_of(results: Results, number: int = 1) -> dict[str, str]:
-    return dict(zip(COLUMNS, cells_table(results)[number], strict=True))
+    header, *rows = cells_table(results)
+    return dict(zip(header, rows[number - 1], strict=True))
 
 
 def test_one_cell_is_one_row(cell: Cell) -> None:
     results = results_of([cell])
-    assert cells_table(results)[0] == COLUMNS
+    at = COLUMNS.index("served")
+    assert cells_table(results)[0] == (*COLUMNS[:at], "scan/steal", *COLUMNS[at:])
     assert row_of(results) == {
         "tier": "page-cache",
         "mechanism": "wall",
@@ -89,6 +91,7 @@ def test_one_cell_is_one_row(cell: Cell) -> None:
         "amplification": "1.07x",
         "in-extent amplification": "0.83x",
         "over-read share": "20.0%",
+        "scan/steal": "1.50",
         "served": "80.0%",
         "verdict": "kept",
     }
@@ -191,7 +194,8 @@ def test_tables_in_the_block_have_one_width(cell: Cell) -> None:
     header = next(line for line in lines if line.startswith("| tier"))
     rule = lines[lines.index(header) + 1]
     assert len(wide) == 1
-    assert header.count("|") == rule.count("|") == wide[0].count("|") == len(COLUMNS) + 1
+    columns = len(cells_table(results_of([cell]))[0])
+    assert header.count("|") == rule.count("|") == wide[0].count("|") == columns + 1
 
 
 def test_a_block_without_any_host_fact(cell: Cell) -> None:
@@ -227,7 +231,8 @@ def test_mglru_is_a_column_where_its_states_differ(cell: Cell) -> None:
     cells = [with_mglru(cell, "on", 7), with_mglru(cell, "off", 0)]
     header, *rows = cells_table(results_of(cells))
     at = header.index("MGLRU")
-    assert header == (*COLUMNS[:at], "MGLRU", *COLUMNS[at:])
+    assert [name for name in header if name not in COLUMNS] == ["MGLRU", "scan/steal"]
+    assert header[at + 1] == "n"
     assert [row[at] for row in rows] == ["off", "on"]
     assert {len(row) for row in rows} == {len(header)}
 
@@ -236,8 +241,31 @@ def test_mglru_is_a_column_where_its_states_differ(cell: Cell) -> None:
 def test_mglru_is_no_column_where_they_do_not(cell: Cell, masks: tuple[int | None, ...]) -> None:
     cells = [with_mglru(cell, "keep", mask) for mask in masks]
     header, *rows = cells_table(results_of(cells))
-    assert header == COLUMNS
+    assert "MGLRU" not in header
     assert len(rows) == 1
+
+
+def test_device_bytes_show_their_spread(cell: Cell, amend: Amend) -> None:
+    more = amend(("measured", "after", "device", "sectors_read"), 2_250_000, repetition(cell, 2))
+    first, second = (row_of(results_of([one]))["device GB/it"] for one in (cell, more))
+    both = row_of(results_of([cell, more]))["device GB/it"]
+    assert first != second
+    assert both.endswith(f"[{first}-{second}]")
+
+
+def test_what_differs_is_a_column(cell: Cell) -> None:
+    specs = [{**cell.spec, "read": read, "balloon_order": "x"} for read in ("pread", "mmap")]
+    cells = [dataclasses.replace(cell, id=str(n), spec=s) for n, s in enumerate(specs)]
+    header, *rows = cells_table(results_of(cells))
+    assert sorted(row[header.index("read")] for row in rows) == ["mmap", "pread"]
+    assert "balloon order" not in header
+
+
+def test_a_balloon_shows_what_it_locked(cell: Cell, amend: Amend) -> None:
+    locked = amend(("enforced", "locked_bytes"), 300)
+    told = amend(("measured", "before", "meminfo"), {"MemTotal": 400}, locked)
+    assert row_of(results_of([told]))["locked"] == "75.0%"
+    assert "locked" not in row_of(results_of([cell]))
 
 
 def test_repetitions_under_another_state_are_not_pooled(cell: Cell) -> None:

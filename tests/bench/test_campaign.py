@@ -2,6 +2,7 @@
 """Campaign files: what is accepted, and that every mistake names file, line and field."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,33 @@ def test_order_is_seeded_and_repetitions_come_in_turn(tmp_path: Path) -> None:
     assert all(Counter(block) == Counter(blocks[0]) for block in blocks)
 
 
+def test_variations_change_one_factor_and_repeat_no_cell(tmp_path: Path) -> None:
+    text = (
+        "trace: t\npool: p\nmechanisms: [balloon]\ncapacities: [1 MB]\nrepetitions: 2\n"
+        "variations:\n"
+        "  - {read: mmap}\n"
+        "  - {capacities: [1 MB, 2 MB]}\n"
+        "  - {balloon: {huge_pages: on}}\n"
+        "  - {mechanisms: [wall]}\n"
+    )
+    cells = load(tmp_path, text)
+    first = {replace(cell, repetition=1) for cell in cells}
+    assert len(cells) == 2 * len(first) == 2 * 5
+    (base,) = (
+        cell
+        for cell in first
+        if (cell.mechanism, cell.read, cell.capacity_bytes, cell.balloon_huge_pages)
+        == ("balloon", "pread", 1_000_000, "off")
+    )
+    assert first == {
+        base,
+        replace(base, read="mmap"),
+        replace(base, capacity_bytes=2_000_000),
+        replace(base, balloon_huge_pages="on"),
+        replace(base, mechanism="wall", balloon_order=None, balloon_huge_pages=None),
+    }
+
+
 def test_command_line_replaces_trace_but_keeps_its_cut(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("trace: {path: a, steps: 10}\npool: p\nmechanisms: [none]\n")
@@ -99,6 +127,10 @@ def test_command_line_replaces_trace_but_keeps_its_cut(tmp_path: Path) -> None:
         ("trace: t\npool: p\n", "c.yaml:1: campaign: 'capacities' is needed by"),
         ("trace: t\npool: p\nmechanisms: []\n", "c.yaml:3: mechanisms: "),
         ("trace: t\npool: []\nmechanisms: [none]\n", "c.yaml:2: pool: "),
+        (
+            MINIMAL + "variations:\n  - {reed: mmap}\n",
+            "c.yaml:5: unknown key 'variations.0.reed'; did",
+        ),
         (
             "trace: t\npool:\n  path: p\n  create: {layers: 2, experts: 2}\nmechanisms: [none]\n",
             "c.yaml:4: key 'pool.0.create.expert_bytes' is missing",

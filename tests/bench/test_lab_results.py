@@ -29,6 +29,8 @@ def cell(mechanism: str) -> CellSpec:
         threads=8,
         barrier="record",
         headroom="auto",
+        balloon_order=None,
+        balloon_huge_pages=None,
         repetition=1,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pagetier.analysis.errors import CapabilityError
-from pagetier.bench.campaign import BalloonOptions, CellSpec, load_campaign, plan_cells
+from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
 from pagetier.bench.preflight import Preflight, examine
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.roots import Roots
@@ -22,7 +22,7 @@ def balloons(tmp_path: Path, *capacities: int) -> Preflight:
         f"mechanisms: [balloon]\ncapacities: {list(capacities)}\n"
     )
     campaign = load_campaign(path)
-    return examine(plan_cells(campaign), campaign.pool, BalloonOptions(), Roots())
+    return examine(plan_cells(campaign), campaign.pool, 2 * GIB, Roots())
 
 
 def test_the_locked_amount_is_said_first(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_missing_requirement_names_what_and_what_to_do(tmp_path: Path) -> None
     campaign = load_campaign(path)
     cells: list[CellSpec] = plan_cells(campaign)
     with pytest.raises(CapabilityError, match="no cell can run on this host: device"):
-        examine(cells, campaign.pool, campaign.balloon, blind)
+        examine(cells, campaign.pool, campaign.balloon.floor, blind)
 
 
 def booted(tmp_path: Path, words: str, *, lru_gen: str | None = None, more: str = "") -> Preflight:
@@ -88,7 +88,9 @@ def booted(tmp_path: Path, words: str, *, lru_gen: str | None = None, more: str 
         f"mechanisms: [none, boot]\ncapacities: [{total - GIB}, {total // 8}]\n{more}"
     )
     campaign = load_campaign(path)
-    return examine(plan_cells(campaign), campaign.pool, campaign.balloon, Roots(proc=proc, sys=sys))
+    return examine(
+        plan_cells(campaign), campaign.pool, campaign.balloon.floor, Roots(proc=proc, sys=sys)
+    )
 
 
 def names(cells: list[CellSpec]) -> list[tuple[str, int | None]]:
