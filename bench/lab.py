@@ -191,7 +191,8 @@ class _KernelRun:
     def _measure_profile(self, capacity_bytes: int) -> None:
         """Boot with mem=, corrected until MemAvailable is what the cell will find as C."""
         wanted_bytes = capacity_bytes + HELD_BYTES
-        slack_bytes = max(capacity_bytes // 50, 4 << 20)
+        # What two boots of the same mem= leave differs by some MiB; what was left is recorded.
+        slack_bytes = max(capacity_bytes // 20, 8 << 20)
         window = wanted_bytes - slack_bytes, wanted_bytes + slack_bytes
         usable_bytes = _first_guess(wanted_bytes)
         for _ in range(BOOT_ATTEMPTS):

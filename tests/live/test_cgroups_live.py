@@ -131,22 +131,31 @@ def settled(scope: Scope) -> MemoryState:
     return scope.memory()
 
 
+def counted(scope: Scope, refault_pages: int) -> MemoryState:
+    """The state once the kernel's own flusher has come round, which a busy host delays."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        state = settled(scope)
+        if (state.refault_file_pages or 0) >= refault_pages or time.monotonic() > deadline:
+            return state
+
+
 def test_reads_behind_a_wall_hit_it_and_are_counted(
     scope: Scope, worker: Worker, disk_file: Path
 ) -> None:
     evict(disk_file)
     scope.set_limit(LIMIT_BYTES)
     assert worker.do(f"read {disk_file} 3") == "done"
-    state, events = settled(scope), scope.events()
+    # Passes 2 and 3 find at most a wall's worth of their 32768 pages in the cache.
+    floor_pages = 2 * (FILE_BYTES - LIMIT_BYTES) // PAGE
+    state, events = counted(scope, floor_pages), scope.events()
     if state.peak_bytes is not None:
         assert LIMIT_BYTES - FOLIO_BYTES < state.peak_bytes <= LIMIT_BYTES
     assert LIMIT_BYTES // 2 < state.file_bytes <= LIMIT_BYTES
     assert state.current_bytes <= LIMIT_BYTES
     assert events.max is None or events.max > 0
     assert events.oom_kill == 0
-    # Passes 2 and 3 find at most a wall's worth of their 32768 pages in the cache.
     assert state.refault_file_pages is not None
-    floor_pages = 2 * (FILE_BYTES - LIMIT_BYTES) // PAGE
     assert floor_pages <= state.refault_file_pages <= 2 * FILE_BYTES // PAGE
 
 
