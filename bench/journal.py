@@ -43,11 +43,12 @@ HALF_WRITTEN_AGE_S = 60.0
 
 
 class Journal:
-    """The open journal of this harness; a context manager that removes it when nothing is left."""
+    """The open journal of this harness; a context manager at whose end nothing may be left."""
 
     def __init__(self, directory: Path, roots: Roots) -> None:
         self.token = secrets.token_hex(4)
         self._directory = directory
+        self._roots = roots
         self._path = directory / f"{self.token}.json"
         self._entries: list[dict[str, Value]] = []
         self._scopes = 0
@@ -63,6 +64,9 @@ class Journal:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        """Undo what an error left on record; what cannot be undone stays for the next start."""
+        for entry in reversed(self._entries):
+            _undo(entry, self.token, self._roots)
         self._path.unlink(missing_ok=True)
 
     def next_scope_name(self) -> str:
@@ -76,7 +80,7 @@ class Journal:
         self._entries.append(fields)
         self._write()
         yield
-        # Not in a finally: what could not be removed must stay on record for the next start.
+        # Not in a finally: after an error it is not known here whether the thing is gone.
         self._entries.remove(fields)
         self._write()
 

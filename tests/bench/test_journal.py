@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal: recovery undoes what dead harnesses name, and touches nothing else."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pagetier.analysis.errors import CapabilityError
 from pagetier.bench import journal as journal_module
 from pagetier.bench.journal import Journal, only_one, recover
 from pagetier.capacity.errors import CapacityError
+from pagetier.cgroups.errors import CgroupError
 from pagetier.cgroups.roots import Roots
 
 ROOTS = Roots()
@@ -40,12 +42,24 @@ def test_journal_names_things_while_they_exist(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_could_not_be_removed_stays_on_record(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, ROOTS)
-    journal.__enter__()
-    with pytest.raises(OSError, match="busy"), journal.entry(kind="scope", paths=["/a"]):
-        raise OSError("busy")
-    assert json.loads((tmp_path / f"{journal.token}.json").read_text())["entries"]
+def test_what_an_error_left_is_undone_at_the_end(tmp_path: Path) -> None:
+    with Journal(tmp_path, ROOTS) as journal:
+        scope = tmp_path / journal.next_scope_name()
+        scope.mkdir()
+        with pytest.raises(OSError, match="busy"), journal.entry(kind="scope", paths=[str(scope)]):
+            raise OSError("busy")
+        assert json.loads((tmp_path / f"{journal.token}.json").read_text())["entries"]
+        assert scope.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_undone_stays_on_record(tmp_path: Path) -> None:
+    with pytest.raises(CgroupError), Journal(tmp_path, ROOTS) as journal:
+        stranger = tmp_path / "not-a-scope-of-ours"
+        stranger.mkdir()
+        with contextlib.suppress(OSError), journal.entry(kind="scope", paths=[str(stranger)]):
+            raise OSError("busy")
+    assert (tmp_path / f"{journal.token}.json").exists() and stranger.exists()
 
 
 def test_names_carry_the_token_and_never_repeat(tmp_path: Path) -> None:
