@@ -75,7 +75,7 @@ class _Row:
 def cells_table(results: Results) -> list[tuple[str, ...]]:
     """The column names, then one row of texts per cell specification."""
     rows = _rows(results)
-    differing = [column for column in _DIFFERING if len(set(map(column.text, rows))) > 1]
+    differing = [column for column in _DIFFERING if len({*map(column.text, rows)} - {"n/a"}) > 1]
     telling = [column for column in _TELLING if {*map(column.text, rows)} - {"n/a"}]
     table = [(COLUMNS, None), *((_texts(row), row) for row in rows)]
     return [_spliced(texts, row, differing, telling) for texts, row in table]
@@ -98,7 +98,11 @@ def _spliced(
 
 
 def _of_spec(key: str) -> Callable[["_Row"], str]:
-    return lambda row: str(row.spec.get(key, "n/a"))
+    def text(row: _Row) -> str:
+        value = row.spec.get(key)
+        return "n/a" if value is None else str(value)
+
+    return text
 
 
 def _locked(row: "_Row") -> str:
