@@ -241,8 +241,9 @@ def plan_cells(campaign: Campaign) -> list[CellSpec]:
 
 
 def _varied(campaign: Campaign, variation: Variation) -> Campaign:
-    changed = {key: getattr(variation, key) for key in variation.model_fields_set}
-    return campaign.model_copy(update=changed)
+    # Not the fields that were set: in a campaign written out again all are, most of them to None.
+    named = {key: getattr(variation, key) for key in Variation.model_fields}
+    return campaign.model_copy(update={k: value for k, value in named.items() if value is not None})
 
 
 def _cells_of_repetition(campaign: Campaign, repetition: int) -> Iterator[CellSpec]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pagetier.analysis.errors import InputError
 from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
@@ -149,10 +150,17 @@ def test_missing_and_binary_files_are_errors(tmp_path: Path) -> None:
         load_campaign(tmp_path / "b.yaml")
 
 
-@pytest.mark.parametrize("name", ["quick", "gpt-oss-20b"])
-def test_shipped_examples_are_valid(name: str) -> None:
+@pytest.mark.parametrize("name", ["quick", "gpt-oss-20b", "matrix", "amplification"])
+def test_shipped_examples_are_valid_and_survive_being_written_out(
+    tmp_path: Path, name: str
+) -> None:
     path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.yaml"
-    assert plan_cells(load_campaign(path))
+    campaign = load_campaign(path)
+    assert plan_cells(campaign)
+    as_run = tmp_path / "campaign.yaml"
+    as_run.write_text(yaml.safe_dump(campaign.model_dump(), sort_keys=False))
+    again = load_campaign(as_run)
+    assert (again.sha256, plan_cells(again)) == (campaign.sha256, plan_cells(campaign))
 
 
 @pytest.mark.parametrize(
