@@ -26,7 +26,8 @@ from pagetier.capacity.base import Enforced
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo, read_meminfo
 from pagetier.capacity.procstatus import read_anon_huge_bytes, read_status
-from pagetier.cgroups.procstat import read_process_file, read_start_ticks
+from pagetier.capacity.reaping import reap_process
+from pagetier.cgroups.procstat import read_start_ticks
 from pagetier.cgroups.roots import Roots
 from pagetier.cgroups.scope import Scope
 
@@ -314,30 +315,8 @@ def plan_balloon(
 
 
 def reap(pid: int, start_ticks: int, roots: Roots) -> bool:
-    """Kill the balloon that a dead harness left; True when it was there and is gone now.
-
-    Only a process with this pid, this start time and a balloon's command line is killed.
-    """
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not _is_balloon(pid, start_ticks, roots):
-            return False
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-        ended, _, _ = select.select([handle], [], [], _EXIT_TIMEOUT_S)
-    finally:
-        os.close(handle)
-    if not ended:
-        raise CapacityError(f"balloon {pid} outlived SIGKILL by {_EXIT_TIMEOUT_S:g} s")
-    return True
-
-
-def _is_balloon(pid: int, start_ticks: int, roots: Roots) -> bool:
-    if read_start_ticks(roots, pid) != start_ticks:
-        return False
-    return _SCRIPT in (read_process_file(roots, pid, "cmdline") or "").split("\0")
+    """Kill the balloon that a dead harness left; True when it was there and is gone now."""
+    return reap_process(pid, start_ticks, {_SCRIPT}, roots)
 
 
 def _available_bytes(meminfo: Meminfo) -> int:

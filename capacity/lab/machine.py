@@ -6,10 +6,8 @@ process dies with this one, by any means; inside `with` it is also ended on ever
 """
 
 import os
-import select
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,7 +20,8 @@ from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.lab import launch
 from pagetier.capacity.lab.guest import PREFIX
 from pagetier.capacity.lab.qemu import PROGRAM
-from pagetier.cgroups.procstat import read_process_file, read_start_ticks
+from pagetier.capacity.reaping import reap_process
+from pagetier.cgroups.procstat import read_start_ticks
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["Ending", "Guest", "GuestFailure", "Patience", "console_tail", "reap_guest"]
@@ -206,22 +205,5 @@ def console_tail(text: str) -> list[str]:
 
 
 def reap_guest(pid: int, start_ticks: int, roots: Roots) -> bool:
-    """Kill the guest that a dead harness left; True when it was there and is gone now.
-
-    Only a process with this pid, this start time and a guest's command line is killed.
-    """
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        words = (read_process_file(roots, pid, "cmdline") or "").split("\0")
-        if read_start_ticks(roots, pid) != start_ticks or not {PROGRAM, _LAUNCH} & set(words):
-            return False
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-        ended, _, _ = select.select([handle], [], [], _EXIT_TIMEOUT_S)
-    finally:
-        os.close(handle)
-    if not ended:
-        raise CapacityError(f"guest {pid} outlived SIGKILL by {_EXIT_TIMEOUT_S:g} s")
-    return True
+    """Kill the guest that a dead harness left; True when it was there and is gone now."""
+    return reap_process(pid, start_ticks, {PROGRAM, _LAUNCH}, roots)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends a process that a dead harness left, once it is known to be that process and ours."""
+
+import os
+import select
+import signal
+from collections.abc import Iterable
+
+from pagetier.capacity.errors import CapacityError
+from pagetier.cgroups.procstat import read_process_file, read_start_ticks
+from pagetier.cgroups.roots import Roots
+
+__all__ = ["reap_process"]
+
+_EXIT_TIMEOUT_S = 10.0
+
+
+def reap_process(pid: int, start_ticks: int, words: Iterable[str], roots: Roots) -> bool:
+    """Kill it; True when it was there and is gone now.
+
+    Only a process with this pid, this start time and one of `words` on its command line is killed.
+    Raises CapacityError when it outlives SIGKILL.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    # From here on the handle is of one process: a new one with its number is not killed.
+    try:
+        found = (read_process_file(roots, pid, "cmdline") or "").split("\0")
+        if read_start_ticks(roots, pid) != start_ticks or not set(words) & set(found):
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        ended, _, _ = select.select([handle], [], [], _EXIT_TIMEOUT_S)
+    finally:
+        os.close(handle)
+    if not ended:
+        raise CapacityError(f"process {pid} outlived SIGKILL by {_EXIT_TIMEOUT_S:g} s")
+    return True
