@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A campaign: the YAML a user writes, validated, and the cells it asks for in their order.
+"""A campaign: the keys of the YAML a user writes, their defaults and what they may hold.
 
 Sizes are bytes or strings such as ``7.5 GB`` (10^9) and ``500 MiB`` (2^20).  Relative paths are
-relative to the current directory, as on the command line.  Every error names file, line and field.
+relative to the current directory, as on the command line.  `pagetier.bench.campaign_file` reads
+one, `pagetier.bench.cells` makes its cells.
 """
 
-import difflib
 import hashlib
-import itertools
 import json
-import random
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from pagetier.analysis.derive import Limits
 from pagetier.analysis.errors import InputError
-from pagetier.analysis.units import format_bytes, parse_bytes
+from pagetier.analysis.units import parse_bytes
 from pagetier.capacity.mglru import State
 
-__all__ = ["Campaign", "CellSpec", "PoolSource", "TraceSource", "load_campaign", "plan_cells"]
+__all__ = [
+    "BalloonOptions",
+    "Campaign",
+    "CreatedPool",
+    "GeneratedTrace",
+    "PoolSource",
+    "TraceSource",
+    "ValidityLimits",
+    "Variation",
+]
 
 
 def _bytes(value: object) -> int:
@@ -181,203 +184,3 @@ class Campaign(_Model):
     def sha256(self) -> str:
         """Identity of what was asked for, independent of comments and layout of the file."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class CellSpec:
-    """One point to measure; `id` is stable across runs of the same campaign."""
-
-    tier: str
-    mechanism: str
-    capacity_bytes: int | None
-    pool: str
-    mglru: State
-    advice: str
-    read: str
-    threads: int
-    barrier: str
-    headroom: int | Literal["auto"]
-    balloon_order: Literal["touch-lock", "lock-touch"] | None
-    balloon_huge_pages: Literal["on", "off"] | None
-    repetition: int
-
-    @property
-    def id(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def describe(self) -> str:
-        """For people: what this cell is, in one line."""
-        capacity = "" if self.capacity_bytes is None else f" {format_bytes(self.capacity_bytes)}"
-        balloon = (
-            ""
-            if self.balloon_order is None
-            else f" ({self.balloon_order}, huge pages {self.balloon_huge_pages})"
-        )
-        mglru = "" if self.mglru == "keep" else f"MGLRU {self.mglru}, "
-        return (
-            f"{self.tier}, {self.mechanism}{capacity}{balloon}, {Path(self.pool).name}, "
-            f"{mglru}{self.read}, advice {self.advice}, repetition {self.repetition}"
-        )
-
-
-def plan_cells(campaign: Campaign) -> list[CellSpec]:
-    """Every cell of a campaign: repetitions in turn, each in a seeded random order of its own.
-
-    Shuffling inside a repetition keeps slow drift of the host from falling on one arm.  A variation
-    adds the cells of the campaign with its keys in place of the campaign's; a cell that stands
-    there already is not measured twice.
-    """
-    rng = random.Random(campaign.seed)
-    arms = [campaign, *(_varied(campaign, variation) for variation in campaign.variations)]
-    ordered: list[CellSpec] = []
-    for repetition in range(1, campaign.repetitions + 1):
-        block = list(
-            dict.fromkeys(cell for arm in arms for cell in _cells_of_repetition(arm, repetition))
-        )
-        rng.shuffle(block)
-        ordered += block
-    return ordered
-
-
-def _varied(campaign: Campaign, variation: Variation) -> Campaign:
-    # Not the fields that were set: in a campaign written out again all are, most of them to None.
-    named = {key: getattr(variation, key) for key in Variation.model_fields}
-    return campaign.model_copy(update={k: value for k, value in named.items() if value is not None})
-
-
-def _cells_of_repetition(campaign: Campaign, repetition: int) -> Iterator[CellSpec]:
-    for tier, mechanism, pool, mglru, advice in itertools.product(
-        campaign.tiers, campaign.mechanisms, campaign.pool, campaign.mglru, campaign.advice
-    ):
-        balloon = campaign.balloon if mechanism == "balloon" else None
-        for capacity in [None] if mechanism == "none" else campaign.capacities:
-            yield CellSpec(
-                tier=tier,
-                mechanism=mechanism,
-                capacity_bytes=capacity,
-                pool=pool.path,
-                mglru=mglru,
-                advice=advice,
-                read=campaign.read,
-                threads=campaign.threads,
-                barrier=campaign.barrier,
-                headroom=campaign.headroom,
-                balloon_order=None if balloon is None else balloon.order,
-                balloon_huge_pages=None if balloon is None else balloon.huge_pages,
-                repetition=repetition,
-            )
-
-
-def load_campaign(path: Path, *, trace: str | None = None, pool: str | None = None) -> Campaign:
-    """Read a campaign file; `trace` and `pool` are paths that replace the file's own.
-
-    Raises InputError naming file, line and field of the first mistake.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"{path}: cannot read the campaign: {reason}; name a YAML file") from None
-    document, root = _parse(text, path)
-    if trace is not None:
-        document["trace"] = _override(document.get("trace"), trace)
-    if pool is not None:
-        document["pool"] = pool
-    try:
-        return Campaign.model_validate(document)
-    except ValidationError as error:
-        raise InputError(_explain(error, root, path)) from None
-
-
-def _override(source: object, path: str) -> dict[str, object]:
-    """`--trace` names another file; a cut that the campaign asks for stays."""
-    steps = source.get("steps") if isinstance(source, dict) else None
-    return {"path": path} if steps is None else {"path": path, "steps": steps}
-
-
-def _parse(text: str, path: Path) -> tuple[dict[str, Any], yaml.Node]:
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"{path}:{line}: not valid YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {error}") from None
-    if root is None or not isinstance(document, dict):
-        raise InputError(f"{path}: a campaign is a mapping with at least 'trace' and 'pool'")
-    _refuse_repeated_keys(root, path)
-    return document, root
-
-
-def _refuse_repeated_keys(node: yaml.Node, path: Path) -> None:
-    """YAML forbids them and PyYAML takes the last one silently: half an edit would go unseen."""
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(item, path)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[str] = set()
-    for key, value in node.value:
-        if key.value in seen:
-            raise InputError(
-                f"{path}:{key.start_mark.line + 1}: key '{key.value}' stands twice; remove one"
-            )
-        seen.add(key.value)
-        _refuse_repeated_keys(value, path)
-
-
-def _explain(error: ValidationError, root: yaml.Node, path: Path) -> str:
-    first = error.errors()[0]
-    location = [part for part in first["loc"] if not _is_union_tag(part)]
-    field = ".".join(str(part) for part in location) or "campaign"
-    where = f"{path}:{_line_of(root, location)}"
-    if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key '{field}'{_nearest(location)}"
-    if first["type"] == "missing":
-        return f"{where}: key '{field}' is missing"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {field}: {message}"
-
-
-def _is_union_tag(part: object) -> bool:
-    """pydantic names the member of a union that failed; that is no part of the user's file."""
-    return isinstance(part, str) and ("[" in part or part in ("literal", "int", "constrained-int"))
-
-
-def _nearest(location: list[Any]) -> str:
-    models: dict[str, type[BaseModel]] = {
-        "trace": TraceSource,
-        "generate": GeneratedTrace,
-        "pool": PoolSource,
-        "create": CreatedPool,
-        "balloon": BalloonOptions,
-        "variations": Variation,
-        "limits": ValidityLimits,
-    }
-    parents = [part for part in location[:-1] if isinstance(part, str)]
-    model = models[parents[-1]] if parents else Campaign
-    known = list(model.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(known)}"
-
-
-def _line_of(node: yaml.Node, location: list[Any]) -> int:
-    """Line of the deepest part of `location` that stands in the file."""
-    line = node.start_mark.line + 1
-    for part in location:
-        if isinstance(node, yaml.MappingNode) and isinstance(part, str):
-            pairs = [(key, value) for key, value in node.value if key.value == part]
-            if not pairs:
-                return line
-            key, node = pairs[0]
-            line = key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-            if part >= len(node.value):
-                return line
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        elif not isinstance(part, int):  # an item where one stands for a list of one: same node
-            return line
-    return line

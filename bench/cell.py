@@ -19,7 +19,7 @@ from pagetier.analysis.derive import Limits, effective_capacity, judge
 from pagetier.analysis.lru import lru_misses
 from pagetier.analysis.plans import Plan
 from pagetier.analysis.results import Cell, Iteration, Pass, Sample
-from pagetier.bench.campaign import CellSpec
+from pagetier.bench.cells import CellSpec
 from pagetier.bench.device import Device
 from pagetier.bench.driver import Driver, WorkerFailure
 from pagetier.bench.estimate import capacity_experts

@@ -5,7 +5,7 @@ from typing import Any
 
 from pagetier.analysis.lru import lru_misses
 from pagetier.analysis.plans import Plan
-from pagetier.bench.campaign import CellSpec
+from pagetier.bench.cells import CellSpec
 
 __all__ = ["estimate"]
 

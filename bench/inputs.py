@@ -14,14 +14,9 @@ from pagetier.analysis.errors import InputError
 from pagetier.analysis.generate import default_trace
 from pagetier.analysis.plans import Plan, build_plan
 from pagetier.analysis.traces import Trace, read_trace
-from pagetier.bench.campaign import (
-    Campaign,
-    CellSpec,
-    PoolSource,
-    TraceSource,
-    load_campaign,
-    plan_cells,
-)
+from pagetier.bench.campaign import Campaign, PoolSource, TraceSource
+from pagetier.bench.campaign_file import load_campaign
+from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.bench.device import Device, resolve
 from pagetier.bench.progress import ByteProgress
 from pagetier.cgroups.roots import Roots

@@ -23,7 +23,9 @@ from rich.console import Console
 
 from pagetier.analysis.errors import CapabilityError, InputError
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.campaign import Campaign, plan_cells
+from pagetier.bench.boot import HELD_BYTES
+from pagetier.bench.campaign import Campaign
+from pagetier.bench.cells import plan_cells
 from pagetier.bench.inputs import RunRequest, load_inputs
 from pagetier.bench.journal import Journal, recover, state_dir
 from pagetier.bench.lab_campaign import boots, campaign_for_guest, pool_bytes, to_yaml
@@ -50,9 +52,6 @@ BOOT_PATIENCE_S = {"tcg": 180.0, "kvm": 60.0}
 DISK_MARGIN_BYTES = 512 << 20
 # A host disk with less free space was full while the guest ran and had its own files there.
 FULL_BYTES = 64 << 20
-# What harness and worker need beyond what the guest held before they started: 66 MiB at loop entry,
-# and of their mapped files, which count as available then, some 16 MiB that stay in use.
-HELD_BYTES = 82 << 20
 # mem= is a guess until a kernel has told what it leaves; then it is corrected, at most so often.
 BOOT_ATTEMPTS = 4
 

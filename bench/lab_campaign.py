@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench.campaign import Campaign, CellSpec, CreatedPool, PoolSource, plan_cells
+from pagetier.bench.campaign import Campaign, CreatedPool, PoolSource
+from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.tiers.pool import open_pool
 
 __all__ = ["boots", "campaign_for_guest", "pool_bytes", "to_yaml"]

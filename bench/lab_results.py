@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench.campaign import CellSpec
+from pagetier.bench.cells import CellSpec
 
 __all__ = ["finished_cells", "host_of", "publish"]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.campaign import CellSpec, PoolSource
+from pagetier.bench.campaign import PoolSource
+from pagetier.bench.cells import CellSpec
 from pagetier.bench.doctor import doctor, requirements_for, warnings_of
 from pagetier.bench.requirements import PoolFindings
 from pagetier.capacity.balloon import plan_balloon

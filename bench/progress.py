@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.campaign import CellSpec
+from pagetier.bench.cells import CellSpec
 
 __all__ = ["ByteProgress", "CampaignProgress"]
 

@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,6 +39,10 @@ HugePages = Literal["on", "off"]
 
 DEFAULT_FLOOR_BYTES = 2 * 1024**3
 DEFAULT_STEP_BYTES = 256 * 1024**2
+# Exit of a process that held gigabytes takes parts of a second, and MemAvailable grows meanwhile.
+_SETTLED_BYTES = 8 * 1024**2
+_SETTLE_INTERVAL_S = 0.1
+_SETTLE_INTERVALS = 50
 _ANSWER_TIMEOUT_S = 120.0
 _EXIT_TIMEOUT_S = 10.0
 _SCRIPT = str(Path(balloon_process.__file__))
@@ -255,7 +260,7 @@ class Balloon:
         """Blow up now, to what MemAvailable is now; the scope, if any, is not touched."""
         if capacity_bytes is None:
             raise CapacityError("a balloon needs a capacity to leave available")
-        before = read_meminfo(self._roots)
+        before = _settled_meminfo(self._roots)
         process = BalloonProcess(
             plan_balloon(before, capacity_bytes, self._floor_bytes),
             roots=self._roots,
@@ -309,7 +314,7 @@ def plan_balloon(
     if lock_bytes <= 0:
         raise CapacityError(
             f"a balloon cannot leave {capacity_bytes} bytes: MemAvailable is {available_bytes} "
-            "already; ask for a smaller capacity"
+            f"already{_locked_by_others(meminfo)}; ask for a smaller capacity"
         )
     return lock_bytes
 
@@ -317,6 +322,27 @@ def plan_balloon(
 def reap(pid: int, start_ticks: int, roots: Roots) -> bool:
     """Kill the balloon that a dead harness left; True when it was there and is gone now."""
     return reap_process(pid, start_ticks, {_SCRIPT}, roots)
+
+
+def _settled_meminfo(roots: Roots) -> Meminfo:
+    """Memory of the host once processes that ended have given theirs back.
+
+    A balloon sized before that would leave their memory to the cell, beside C.
+    """
+    before = read_meminfo(roots)
+    for _ in range(_SETTLE_INTERVALS):
+        time.sleep(_SETTLE_INTERVAL_S)
+        now = read_meminfo(roots)
+        if _available_bytes(now) - _available_bytes(before) <= _SETTLED_BYTES:
+            return now
+        before = now
+    return before
+
+
+def _locked_by_others(meminfo: Meminfo) -> str:
+    if not meminfo.mlocked_bytes:
+        return ""
+    return f" ({meminfo.mlocked_bytes} bytes are locked by other processes)"
 
 
 def _available_bytes(meminfo: Meminfo) -> int:

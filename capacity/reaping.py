@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 
 from pagetier.capacity.errors import CapacityError
-from pagetier.cgroups.procstat import read_process_file, read_start_ticks
+from pagetier.cgroups.procstat import read_process_file, read_stat
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["reap_process"]
@@ -18,8 +18,9 @@ _EXIT_TIMEOUT_S = 10.0
 def reap_process(pid: int, start_ticks: int, words: Iterable[str], roots: Roots) -> bool:
     """Kill it; True when it was there and is gone now.
 
-    Only a process with this pid, this start time and one of `words` on its command line is killed.
-    Raises CapacityError when it outlives SIGKILL.
+    Only a process with this pid, this start time and one of `words` on its command line is killed;
+    one whose end has begun has no command line any more, and is waited for: what it holds comes
+    free only at its end.  Raises CapacityError when it outlives SIGKILL.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -27,8 +28,11 @@ def reap_process(pid: int, start_ticks: int, words: Iterable[str], roots: Roots)
         return False
     # From here on the handle is of one process: a new one with its number is not killed.
     try:
+        stat = read_stat(roots, pid)
+        if stat is None or stat.start_ticks != start_ticks:
+            return False
         found = (read_process_file(roots, pid, "cmdline") or "").split("\0")
-        if read_start_ticks(roots, pid) != start_ticks or not set(words) & set(found):
+        if not stat.exiting and not set(words) & set(found):
             return False
         signal.pidfd_send_signal(handle, signal.SIGKILL)
         ended, _, _ = select.select([handle], [], [], _EXIT_TIMEOUT_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of one process; of /proc/<pid>/stat (proc(5)) its state and its start in clock ticks.
+"""Files of one process; of /proc/<pid>/stat (proc(5)) state, whether it is ending, start in ticks.
 
 Pid and start together name one process for as long as the host is up.  A process that is gone has
 no files: its text, and every fact in it, is None.
@@ -13,24 +13,28 @@ from pagetier.cgroups.roots import Roots
 
 __all__ = ["ProcessStat", "parse_stat", "read_process_file", "read_start_ticks", "read_stat"]
 
+_FLAGS_AFTER_NAME = 9 - 3
 _START_AFTER_NAME = 22 - 3
+_PF_EXITING = 0x4  # include/linux/sched.h
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
-    """State letter (`Z` and `X` have ended) and start since boot."""
+    """State letter (`Z` and `X` have ended), whether its end has begun, and start since boot."""
 
     state: str
+    exiting: bool
     start_ticks: int
 
 
 def parse_stat(text: str, source: str = "/proc/<pid>/stat") -> ProcessStat:
-    """Fields 3 and 22, counted from the last parenthesis: the name before it may hold anything."""
+    """Fields 3, 9 and 22, counted from the last parenthesis: the name may hold anything."""
     fields = text.rpartition(")")[2].split()
     if len(fields) <= _START_AFTER_NAME:
         raise ParseError(source, 1, "field 22 (starttime) is missing")
     start_ticks = parse_count(fields[_START_AFTER_NAME], source, 1, "field 22 (starttime)")
-    return ProcessStat(fields[0], start_ticks)
+    flags = parse_count(fields[_FLAGS_AFTER_NAME], source, 1, "field 9 (flags)")
+    return ProcessStat(fields[0], bool(flags & _PF_EXITING), start_ticks)
 
 
 def read_process_file(roots: Roots, pid: int, name: str) -> str | None:

@@ -27,7 +27,8 @@ from pagetier.bench.boot import (
 )
 from pagetier.bench.boot_run import resume_boot
 from pagetier.bench.boot_steps import BootHost, plan_text, status, steps_of_next_boot
-from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
+from pagetier.bench.campaign_file import load_campaign
+from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.bench.inputs import RunRequest
 from pagetier.bench.store import Store
 from pagetier.cgroups.roots import Roots

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
+from pagetier.bench.campaign_file import load_campaign
+from pagetier.bench.cells import CellSpec, plan_cells
 
 MINIMAL = """\
 trace: traces/a.jsonl

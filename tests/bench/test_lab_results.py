@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench.campaign import CellSpec
+from pagetier.bench.cells import CellSpec
 from pagetier.bench.lab_results import finished_cells, host_of, publish
 from pagetier.bench.store import Store
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pagetier.analysis.errors import CapabilityError
-from pagetier.bench.campaign import CellSpec, load_campaign, plan_cells
+from pagetier.bench.campaign_file import load_campaign
+from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.bench.preflight import Preflight, examine
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.roots import Roots

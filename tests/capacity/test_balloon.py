@@ -25,7 +25,7 @@ from pagetier.capacity.balloon import (
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo
 from pagetier.capacity.procstatus import ProcessStatus
-from pagetier.cgroups.procstat import read_start_ticks
+from pagetier.cgroups.procstat import ProcessStat, read_start_ticks
 from pagetier.cgroups.roots import Roots
 
 PAGE = mmap.PAGESIZE
@@ -227,6 +227,23 @@ def test_enforce_locks_what_is_over_the_capacity(monkeypatch: pytest.MonkeyPatch
     assert is_gone(pid)
 
 
+def test_a_balloon_is_sized_when_memory_of_ended_processes_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mib = 2**20
+    sizes = [1000 * mib, 1020 * mib, 1040 * mib, *[1048 * mib] * 9]
+    monkeypatch.setattr("pagetier.capacity.balloon.read_meminfo", lambda _: available(sizes.pop(0)))
+    monkeypatch.setattr("pagetier.capacity.balloon._SETTLE_INTERVAL_S", 0.0)
+    with Balloon(ROOTS, floor_bytes=0).enforce(1047 * mib, None) as enforcement:
+        assert enforcement.enforced.locked_bytes == mib
+
+
+def test_who_holds_the_memory_is_said() -> None:
+    held = Meminfo({"MemTotal": 2**50, "MemAvailable": GIB, "Mlocked": 77 * PAGE}, {})
+    with pytest.raises(CapacityError, match=rf"already \({77 * PAGE} bytes are locked by other"):
+        plan_balloon(held, 2 * GIB, GIB)
+
+
 def test_enforce_refuses_without_a_capacity_or_below_the_floor() -> None:
     for capacity, message in ((None, "needs a capacity"), (GIB, "cross the floor")):
         with pytest.raises(CapacityError, match=message), Balloon(ROOTS).enforce(capacity, None):
@@ -285,6 +302,19 @@ def test_reap_spares_a_process_with_another_start_or_another_command() -> None:
         assert not reap(process.pid, read_start_ticks(ROOTS, process.pid) or 0, ROOTS)
         assert process.poll() is None
         process.kill()
+
+
+def test_reap_waits_for_a_balloon_whose_end_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no command line any more, and holds its memory until it is gone."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        ticks = read_start_ticks(ROOTS, process.pid) or 0
+        monkeypatch.setattr("pagetier.capacity.reaping.read_process_file", lambda *_: "")
+        assert not reap(process.pid, ticks, ROOTS)
+        monkeypatch.setattr(
+            "pagetier.capacity.reaping.read_stat", lambda *_: ProcessStat("R", True, ticks)
+        )
+        assert reap(process.pid, ticks, ROOTS)
+        assert is_gone(process.pid)
 
 
 def test_reap_of_nothing() -> None:

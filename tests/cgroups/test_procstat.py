@@ -17,8 +17,9 @@ from pagetier.cgroups.roots import Roots
 STAT = "77 (a) S (x) R " + " ".join(str(number) for number in range(4, 53))
 
 
-def test_fields_3_and_22_whatever_the_name_holds() -> None:
-    assert parse_stat(STAT) == ProcessStat("R", 22)
+def test_fields_3_9_and_22_whatever_the_name_holds() -> None:
+    assert parse_stat(STAT) == ProcessStat("R", False, 22)
+    assert parse_stat(STAT.replace(" 9 ", " 4228364 ")) == ProcessStat("R", True, 22)
 
 
 @pytest.mark.parametrize("text", ["", "77 (a) S 1 2 3", STAT.replace(" 22 ", " x ")])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pagetier.bench.campaign import Campaign, load_campaign
+from pagetier.bench.campaign import Campaign
+from pagetier.bench.campaign_file import load_campaign
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
