@@ -45,6 +45,7 @@ _MIB = 2**20
 # What harness and worker need beyond what the host held before they started: 66 MiB at loop entry,
 # and of their mapped files, which count as available then, some 16 MiB that stay in use.
 HELD_BYTES = 82 * _MIB
+MAX_CORRECTIONS = 3
 # mem= is an address on x86 (a range of RAM ends there) and an amount elsewhere.
 _BY_ADDRESS = ("x86_64", "i686")
 
@@ -61,11 +62,13 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One boot: its `mem=`, the capacity that leaves, and the ids of the cells it is for."""
+    """One boot: its `mem=`, the capacity that leaves, the ids of the cells it is for, and how often
+    its `mem=` was corrected by what such a boot really left."""
 
     capacity_bytes: int
     mem_bytes: int
     cells: tuple[str, ...]
+    corrections: int = 0
 
     @property
     def name(self) -> str:
@@ -120,11 +123,25 @@ class BootPlan:
         )
 
     def corrected(self, booted: Profile, available_bytes: int) -> "BootPlan | None":
-        """The plan with another mem= for the boot that runs; None when it leaves its capacity."""
+        """The plan with another mem= for the boot that runs; None when it leaves its capacity.
+
+        Raises InputError when that was tried often enough: each time costs somebody a reboot.
+        """
         missing_bytes = booted.capacity_bytes + HELD_BYTES - available_bytes
         if abs(missing_bytes) <= TOLERANCE * booted.capacity_bytes:
             return None
-        other = replace(booted, mem_bytes=_whole_mib(booted.mem_bytes + missing_bytes))
+        if booted.corrections == MAX_CORRECTIONS:
+            raise InputError(
+                f"/proc/meminfo: {booted.name} leaves {available_bytes} bytes, too far from the "
+                f"{booted.capacity_bytes} asked for, after {MAX_CORRECTIONS} corrections: what "
+                "else runs here takes another amount after each boot; stop it, or measure this "
+                "capacity with a wall or a balloon"
+            )
+        other = replace(
+            booted,
+            mem_bytes=_whole_mib(booted.mem_bytes + missing_bytes),
+            corrections=booted.corrections + 1,
+        )
         profiles = tuple(other if one == booted else one for one in self.profiles)
         return replace(self, profiles=profiles)
 
@@ -217,7 +234,9 @@ def load_plan(directory: Path) -> BootPlan:
     try:
         document = json.loads(path.read_text())
         profiles = tuple(
-            Profile(boot["capacity_bytes"], boot["mem_bytes"], tuple(boot["cells"]))
+            Profile(
+                boot["capacity_bytes"], boot["mem_bytes"], tuple(boot["cells"]), boot["corrections"]
+            )
             for boot in document["boots"]
         )
         return BootPlan(document["folder"], document["normal_total_bytes"], profiles)

@@ -15,6 +15,7 @@ from pagetier.analysis.results import Cell
 from pagetier.bench import boot_run
 from pagetier.bench.boot import (
     HELD_BYTES,
+    MAX_CORRECTIONS,
     BootPlan,
     HostMemory,
     Profile,
@@ -294,8 +295,27 @@ def test_boot_that_leaves_too_little_is_corrected_before_a_cell_is_lost(
         resume_boot(results, host.seen, Console())
     assert not requests
     corrected = load_plan(results).profiles
-    assert corrected == (replace(large, mem_bytes=large.mem_bytes + 300 * MIB), plan.profiles[1])
+    expected = replace(large, mem_bytes=large.mem_bytes + 300 * MIB, corrections=1)
+    assert corrected == (expected, plan.profiles[1])
     assert corrected[0].arguments in (results / "boot-steps.txt").read_text()
+
+
+def test_a_boot_that_is_never_right_is_given_up(
+    host: Host, plan: BootPlan, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = run_recorder(monkeypatch)
+    wanted = plan.profiles[0].capacity_bytes + HELD_BYTES
+    for _ in range(MAX_CORRECTIONS):
+        arguments = load_plan(results).profiles[0].arguments
+        host.boot(arguments, total=wanted - 200 * MIB, available=wanted - 300 * MIB)
+        with pytest.raises(InputError, match="mem= is corrected in the plan"):
+            resume_boot(results, host.seen, Console())
+    before = load_plan(results)
+    host.boot(before.profiles[0].arguments, total=wanted - 200 * MIB, available=wanted - 300 * MIB)
+    with pytest.raises(InputError, match=r"after 3 corrections: .* a wall or a balloon"):
+        resume_boot(results, host.seen, Console())
+    assert load_plan(results) == before
+    assert not requests
 
 
 # ---- steps --------------------------------------------------------------------------------------
