@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Failures of the C core, kept with the call, the file and the offset that failed."""
 
-__all__ = ["ReplayCancelled", "ReplayError"]
+__all__ = ["ArenaError", "ReplayCancelled", "ReplayError"]
 
 
 class ReplayError(OSError):
@@ -29,3 +29,11 @@ class ReplayError(OSError):
 
 class ReplayCancelled(ReplayError):
     """The replay ended early because somebody asked for it; errno is ECANCELED."""
+
+
+class ArenaError(ReplayError):
+    """The region could not be mapped or locked as a whole; nothing of it is left.
+
+    ``call`` is "mmap", "madvise", "mlock" or "VmLck" (locked, but the kernel counts another number
+    of bytes); ``offset`` is the byte of the region.
+    """

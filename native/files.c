@@ -3,32 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "residency.h"
 #include "sigbus.h"
-
-uint64_t pt_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-int pt_fail(struct pt_fault *fault, int result, const char *call, uint32_t file, uint64_t offset)
-{
-    snprintf(fault->call, sizeof fault->call, "%s", call);
-    fault->file = file;
-    fault->offset = offset;
-    return result;
-}
 
 static int advise_descriptor(const struct pt_files *files, int fd)
 {
@@ -53,19 +37,55 @@ static int advise_mapping(const struct pt_files *files, const struct pt_mapping 
     return result < 0 ? -errno : 0;
 }
 
+/* What cannot be opened with O_DIRECT may be no file at all. */
+static int open_failure(const struct pt_files *files, uint32_t file, int code)
+{
+    struct stat status;
+
+    if (code == EINVAL && lstat(files->pool->paths[file], &status) == 0 &&
+        !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode))
+        return -EMEDIUMTYPE;
+    return -code;
+}
+
+static int check_identity(const struct pt_files *files, uint32_t file, int fd,
+                          struct pt_fault *fault)
+{
+    const struct pt_identity *wanted = files->pool->identities;
+    struct stat status;
+
+    if (wanted == NULL)
+        return 0;
+    if (fstat(fd, &status) < 0)
+        return pt_fail(fault, -errno, "fstat", file, 0);
+    if (status.st_dev != wanted[file].device || status.st_ino != wanted[file].inode)
+        return pt_fail(fault, -ESTALE, "open", file, 0);
+    return 0;
+}
+
+static int set_up_descriptor(const struct pt_files *files, uint32_t file, int fd,
+                             struct pt_fault *fault)
+{
+    int result = check_identity(files, file, fd, fault);
+
+    if (result < 0 || files->source->maps)
+        return result;
+    result = advise_descriptor(files, fd);
+    return result < 0 ? pt_fail(fault, result, "posix_fadvise", file, 0) : 0;
+}
+
 static int open_file(const struct pt_files *files, uint32_t file, struct pt_fault *fault)
 {
     /* O_NONBLOCK: a FIFO in the place of a pool file must not hang the open. */
-    int fd = open(files->pool->paths[file], O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | files->source->open_flags;
+    int fd = open(files->pool->paths[file], flags);
 
     if (fd < 0)
-        return pt_fail(fault, -errno, "open", file, 0);
-    if (files->mode == PT_MMAP)
-        return fd;
-    int result = advise_descriptor(files, fd);
+        return pt_fail(fault, open_failure(files, file, errno), "open", file, 0);
+    int result = set_up_descriptor(files, file, fd, fault);
     if (result < 0) {
         close(fd);
-        return pt_fail(fault, result, "posix_fadvise", file, 0);
+        return result;
     }
     return fd;
 }
@@ -136,17 +156,27 @@ static int keep_file(struct pt_files *files, uint32_t file, int fd, struct pt_fa
     return 0;
 }
 
+/* Everything that is asked of a file, with its first descriptor. */
+static int examine_file(struct pt_files *files, uint32_t file, int fd, struct pt_fault *fault)
+{
+    int result = check_file(files, file, fd, fault);
+
+    if (result == 0 && files->source->maps)
+        result = map_file(files, file, fd, fault);
+    if (result == 0 && files->source->prepare)
+        result = files->source->prepare(files, file, fd, fault);
+    return result;
+}
+
 static int prepare_file(struct pt_files *files, uint32_t file, struct pt_fault *fault)
 {
     int fd = open_file(files, file, fault);
 
     if (fd < 0)
         return fd;
-    int result = check_file(files, file, fd, fault);
+    int result = examine_file(files, file, fd, fault);
     if (result == 0 && files->first[file] < files->first[file + 1])
         return keep_file(files, file, fd, fault);
-    if (result == 0 && files->mode == PT_MMAP)
-        result = map_file(files, file, fd, fault);
     close(fd);
     return result;
 }
@@ -162,22 +192,33 @@ static void find_needed(struct pt_files *files)
     }
 }
 
-/* Fills `first` for an unlimited number of descriptors. */
-static void count_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *first)
+/* Whether anything is ever asked of a descriptor. */
+static bool uses_descriptors(const struct pt_options *options)
 {
+    return !pt_source_of(options->mode)->maps || options->residency == PT_RESIDENCY_CACHESTAT;
+}
+
+/* Fills `first` for an unlimited number of descriptors. */
+static void count_descriptors(const struct pt_pool *pool, const struct pt_options *options,
+                              uint64_t *first)
+{
+    uint32_t most = pt_source_of(options->mode)->maps ? 1 : options->threads;
+
     for (uint64_t i = 0; i < pool->num_extents; i++)
         first[pool->extents[i].file + 1]++;
     for (uint32_t file = 0; file < pool->num_files; file++)
-        first[file + 1] = first[file] + (first[file + 1] > 1 ? threads : 1);
+        first[file + 1] = first[file] + (first[file + 1] > 1 ? most : 1);
 }
 
-int pt_files_descriptors(const struct pt_pool *pool, uint32_t threads, uint64_t *descriptors)
+int pt_files_descriptors(const struct pt_pool *pool, const struct pt_options *options,
+                         uint64_t *descriptors)
 {
     uint64_t *first = calloc((size_t)pool->num_files + 1, sizeof *first);
 
     if (!first)
         return -ENOMEM;
-    count_descriptors(pool, threads, first);
+    if (uses_descriptors(options))
+        count_descriptors(pool, options, first);
     *descriptors = first[pool->num_files];
     free(first);
     return 0;
@@ -194,16 +235,16 @@ static void limit_descriptors(struct pt_files *files, uint64_t max_descriptors)
         files->first[file + 1] = last;
 }
 
-static int allocate_descriptors(struct pt_files *files, uint64_t max_descriptors)
+static int allocate_descriptors(struct pt_files *files, const struct pt_options *options)
 {
     uint32_t num_files = files->pool->num_files;
 
     files->first = calloc((size_t)num_files + 1, sizeof *files->first);
     if (!files->first)
         return -ENOMEM;
-    if (files->mode == PT_PREAD) {
-        count_descriptors(files->pool, files->threads, files->first);
-        limit_descriptors(files, max_descriptors);
+    if (uses_descriptors(options)) {
+        count_descriptors(files->pool, options, files->first);
+        limit_descriptors(files, options->max_descriptors);
     }
     uint64_t count = files->first[num_files];
     files->descriptors = malloc((count + 1) * sizeof *files->descriptors);
@@ -212,7 +253,7 @@ static int allocate_descriptors(struct pt_files *files, uint64_t max_descriptors
     return files->descriptors ? 0 : -ENOMEM;
 }
 
-static int allocate(struct pt_files *files, uint64_t max_descriptors)
+static int allocate(struct pt_files *files, const struct pt_options *options)
 {
     size_t at_least_one = (size_t)files->pool->num_files + 1; /* calloc(0) may be NULL */
 
@@ -220,32 +261,36 @@ static int allocate(struct pt_files *files, uint64_t max_descriptors)
     files->mapped = calloc(at_least_one, sizeof *files->mapped);
     if (!files->needed || !files->mapped)
         return -ENOMEM;
-    return allocate_descriptors(files, max_descriptors);
+    return allocate_descriptors(files, options);
 }
 
 int pt_files_open(struct pt_files *files, const struct pt_pool *pool,
-                  const struct pt_options *options, struct pt_fault *fault)
+                  const struct pt_options *options, uint32_t destination_bytes,
+                  struct pt_fault *fault)
 {
     *files = (struct pt_files){
         .pool = pool,
-        .mode = options->mode,
+        .source = pt_source_of(options->mode),
         .advice = options->advice,
         .residency = options->residency,
         .page_bytes = (uint32_t)pt_page_bytes(),
         .threads = options->threads,
+        .destination_bytes = destination_bytes,
     };
-    int result = allocate(files, options->max_descriptors);
+    int result = allocate(files, options);
     if (result < 0)
         return pt_fail(fault, result, "calloc", PT_NONE, 0);
     find_needed(files);
     for (uint32_t file = 0; file < pool->num_files && result == 0; file++)
         result = prepare_file(files, file, fault);
+    if (result == 0 && files->source->begin)
+        result = files->source->begin(files, fault);
     return result;
 }
 
 int pt_files_begin(const struct pt_files *files, struct pt_fault *fault)
 {
-    if (files->mode != PT_MMAP)
+    if (!files->source->maps)
         return 0;
     int result = pt_sigbus_begin();
     return result < 0 ? pt_fail(fault, result, "sigaction", PT_NONE, 0) : 0;
@@ -268,97 +313,10 @@ static int check_sizes_again(const struct pt_files *files, struct pt_fault *faul
 
 int pt_files_end(const struct pt_files *files, struct pt_fault *fault)
 {
-    if (files->mode != PT_MMAP)
+    if (!files->source->maps)
         return 0;
     pt_sigbus_end();
     return check_sizes_again(files, fault);
-}
-
-static int add_absent(const struct pt_files *files, const struct pt_extent *extent,
-                      int64_t resident_pages, const char *call, struct pt_cost *cost,
-                      struct pt_fault *fault)
-{
-    if (resident_pages < 0)
-        return pt_fail(fault, (int)resident_pages, call, extent->file, extent->offset);
-    uint64_t pages = pt_pages_touched(extent->offset, extent->length);
-    cost->absent_bytes += (pages - (uint64_t)resident_pages) * files->page_bytes;
-    return 0;
-}
-
-static int note_residency(const struct pt_files *files, const struct pt_extent *extent, int fd,
-                          struct pt_cost *cost, struct pt_fault *fault)
-{
-    if (files->residency == PT_RESIDENCY_CACHESTAT)
-        return add_absent(files, extent, pt_cachestat_pages(fd, extent->offset, extent->length),
-                          "cachestat", cost, fault);
-    if (files->residency == PT_RESIDENCY_MINCORE)
-        return add_absent(files, extent, pt_mincore_pages(fd, extent->offset, extent->length),
-                          "mincore", cost, fault);
-    return 0;
-}
-
-static int read_whole(int fd, const struct pt_extent *extent, unsigned char *into,
-                      struct pt_fault *fault)
-{
-    uint64_t done = 0;
-
-    while (done < extent->length) {
-        ssize_t n = pread(fd, into + done, extent->length - done, (off_t)(extent->offset + done));
-
-        if (n > 0)
-            done += (uint64_t)n;
-        else if (n == 0)
-            return pt_fail(fault, -ENODATA, "pread", extent->file, extent->offset + done);
-        else if (errno != EINTR)
-            return pt_fail(fault, -errno, "pread", extent->file, extent->offset + done);
-    }
-    return 0;
-}
-
-static int read_descriptor(const struct pt_files *files, int fd, const struct pt_extent *extent,
-                           void *into, struct pt_cost *cost, struct pt_fault *fault)
-{
-    int result = note_residency(files, extent, fd, cost, fault);
-
-    if (result < 0)
-        return result;
-    uint64_t start = pt_now_ns();
-    result = read_whole(fd, extent, into, fault);
-    cost->latency_ns += pt_now_ns() - start;
-    return result;
-}
-
-/* What a fault at `offset` of a mapped file means: the file's end, or a device that failed. */
-static int fault_reason(const struct pt_files *files, uint32_t file, uint64_t offset)
-{
-    struct stat status;
-
-    if (lstat(files->pool->paths[file], &status) < 0)
-        return -EIO;
-    return (uint64_t)status.st_size <= offset ? -ENODATA : -EIO;
-}
-
-static int read_mapping(const struct pt_files *files, const struct pt_extent *extent, void *into,
-                        struct pt_cost *cost, struct pt_fault *fault)
-{
-    const unsigned char *start = files->mapped[extent->file].start;
-    const unsigned char *from = start + extent->offset;
-    const void *fault_at = NULL;
-    int result = 0;
-
-    if (files->residency == PT_RESIDENCY_MINCORE)
-        result = add_absent(files, extent, pt_mincore_mapped_pages(from, extent->length), "mincore",
-                            cost, fault);
-    if (result < 0)
-        return result;
-    uint64_t begin = pt_now_ns();
-    result = pt_sigbus_copy(into, from, extent->length, &fault_at);
-    cost->latency_ns += pt_now_ns() - begin;
-    if (result == 0)
-        return 0;
-    uint64_t offset = (uint64_t)((const unsigned char *)fault_at - start);
-    return pt_fail(fault, fault_reason(files, extent->file, offset), "memcpy", extent->file,
-                   offset);
 }
 
 static int kept_descriptor(const struct pt_files *files, uint32_t thread, uint32_t file)
@@ -370,21 +328,107 @@ static int kept_descriptor(const struct pt_files *files, uint32_t thread, uint32
     return files->descriptors[files->first[file] + (count > 1 ? thread : 0)];
 }
 
-int pt_files_read(const struct pt_files *files, uint32_t thread, const struct pt_extent *extent,
-                  void *into, struct pt_cost *cost, struct pt_fault *fault)
+int pt_files_take(const struct pt_files *files, uint32_t thread, uint32_t file,
+                  struct pt_fault *fault)
+{
+    int kept = kept_descriptor(files, thread, file);
+
+    return kept >= 0 ? kept : open_file(files, file, fault);
+}
+
+void pt_files_give(const struct pt_files *files, uint32_t thread, uint32_t file, int fd)
+{
+    if (fd != kept_descriptor(files, thread, file))
+        close(fd);
+}
+
+static int64_t ask_descriptor(const struct pt_files *files, const struct pt_extent *extent, int fd,
+                              struct pt_fault *fault)
+{
+    bool cachestat = files->residency == PT_RESIDENCY_CACHESTAT;
+    int64_t pages = cachestat ? pt_cachestat_pages(fd, extent->offset, extent->length)
+                              : pt_mincore_pages(fd, extent->offset, extent->length);
+
+    if (pages < 0)
+        return pt_fail(fault, (int)pages, cachestat ? "cachestat" : "mincore", extent->file,
+                       extent->offset);
+    return pages * files->page_bytes;
+}
+
+static int64_t ask_mapping(const struct pt_files *files, const struct pt_extent *extent,
+                           struct pt_fault *fault)
+{
+    const unsigned char *start = files->mapped[extent->file].start;
+    int64_t pages = pt_mincore_mapped_pages(start + extent->offset, extent->length);
+
+    if (pages < 0)
+        return pt_fail(fault, (int)pages, "mincore", extent->file, extent->offset);
+    return pages * files->page_bytes;
+}
+
+int64_t pt_files_resident(const struct pt_files *files, uint32_t thread,
+                          const struct pt_extent *extent, struct pt_fault *fault)
 {
     if (extent->length == 0)
         return 0;
-    if (files->mode == PT_MMAP)
-        return read_mapping(files, extent, into, cost, fault);
-    int kept = kept_descriptor(files, thread, extent->file);
-    if (kept >= 0)
-        return read_descriptor(files, kept, extent, into, cost, fault);
-    int fd = open_file(files, extent->file, fault);
+    if (files->source->maps && files->residency == PT_RESIDENCY_MINCORE)
+        return ask_mapping(files, extent, fault);
+    int fd = pt_files_take(files, thread, extent->file, fault);
     if (fd < 0)
         return fd;
-    int result = read_descriptor(files, fd, extent, into, cost, fault);
-    close(fd);
+    int64_t bytes = ask_descriptor(files, extent, fd, fault);
+    pt_files_give(files, thread, extent->file, fd);
+    return bytes;
+}
+
+static int note_residency(const struct pt_access *access, struct pt_cost *cost,
+                          struct pt_fault *fault)
+{
+    const struct pt_files *files = access->files;
+    const struct pt_extent *extent = access->extent;
+
+    if (files->source->bypasses)
+        cost->absent_bytes += extent->length;
+    if (files->residency == PT_RESIDENCY_OFF)
+        return 0;
+    int64_t resident = access->fd >= 0 ? ask_descriptor(files, extent, access->fd, fault)
+                                       : pt_files_resident(files, access->thread, extent, fault);
+    if (resident < 0)
+        return (int)resident;
+    cost->resident_bytes += (uint64_t)resident;
+    if (!files->source->bypasses)
+        cost->absent_bytes += pt_pages_touched(extent->offset, extent->length) * files->page_bytes -
+                              (uint64_t)resident;
+    return 0;
+}
+
+static int read_access(const struct pt_access *access, struct pt_cost *cost,
+                       struct pt_fault *fault)
+{
+    int result = note_residency(access, cost, fault);
+
+    if (result < 0)
+        return result;
+    uint64_t start = pt_now_ns();
+    result = access->files->source->read(access, cost, fault);
+    cost->latency_ns += pt_now_ns() - start;
+    return result;
+}
+
+int pt_files_read(const struct pt_files *files, uint32_t thread, const struct pt_extent *extent,
+                  void *into, struct pt_cost *cost, struct pt_fault *fault)
+{
+    struct pt_access access = {files, extent, into, thread, -1};
+
+    if (extent->length == 0)
+        return 0;
+    if (files->source->maps)
+        return read_access(&access, cost, fault);
+    access.fd = pt_files_take(files, thread, extent->file, fault);
+    if (access.fd < 0)
+        return access.fd;
+    int result = read_access(&access, cost, fault);
+    pt_files_give(files, thread, extent->file, access.fd);
     return result;
 }
 
@@ -399,6 +443,8 @@ static void close_descriptors(struct pt_files *files)
 
 void pt_files_close(struct pt_files *files)
 {
+    if (files->source && files->source->end)
+        files->source->end(files);
     close_descriptors(files);
     for (uint32_t file = 0; files->mapped && file < files->pool->num_files; file++)
         if (files->mapped[file].start)

@@ -101,6 +101,20 @@ int64_t pt_mincore_pages(int fd, uint64_t offset, uint64_t length)
     return resident;
 }
 
+int pt_mincore_list(int fd, uint64_t offset, uint64_t length, unsigned char *present)
+{
+    uint64_t in_page = offset % pt_page_bytes();
+
+    if (length == 0)
+        return 0;
+    void *map = mmap(NULL, in_page + length, PROT_READ, MAP_SHARED, fd, (off_t)(offset - in_page));
+    if (map == MAP_FAILED)
+        return -errno;
+    int result = mincore(map, in_page + length, present) < 0 ? -errno : 0;
+    munmap(map, in_page + length);
+    return result;
+}
+
 int pt_mincore_trusted(int fd)
 {
     char path[64];

@@ -18,7 +18,9 @@ int64_t pt_cachestat_pages(int fd, uint64_t offset, uint64_t length);
 int pt_mincore_trusted(int fd);
 /* mincore(2) through a mapping made for the call. */
 int64_t pt_mincore_pages(int fd, uint64_t offset, uint64_t length);
-/* The same over a mapping that stands already; `address` need not be page-aligned. */
+/* The low bit of present[i] tells of the i-th page. 0 or -errno. */
+int pt_mincore_list(int fd, uint64_t offset, uint64_t length, unsigned char *present);
+/* The number again, over a mapping that stands already; `address` need not be page-aligned. */
 int64_t pt_mincore_mapped_pages(const void *address, uint64_t length);
 
 #endif

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pagetier.native import content
 from pagetier.native.reader import EXTENT_DTYPE, ExtentTable
+from pagetier.native.residency import resident_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 20261129
@@ -47,6 +48,15 @@ class SmallPool:
     table: ExtentTable
     expert_bytes: int
 
+    def resident_pages(self) -> int:
+        """Pages of all files in the page cache."""
+        total = 0
+        for path in self.table.paths:
+            fd = os.open(path, os.O_RDONLY)
+            total += resident_pages(fd, 0, os.fstat(fd).st_size) or 0
+            os.close(fd)
+        return total
+
     def evict(self) -> None:
         """Write back and drop every file from the page cache."""
         for path in self.table.paths:
@@ -56,9 +66,43 @@ class SmallPool:
             os.close(fd)
 
 
+@dataclass(frozen=True, slots=True)
+class HintList:
+    """Hints of a plan."""
+
+    hint_start: NDArray[np.uint64]
+    hint_experts: NDArray[np.uint32]
+
+
+def hints_of(records: Sequence[Sequence[int]]) -> HintList:
+    """The experts hinted when each record starts."""
+    widths = [len(record) for record in records]
+    return HintList(
+        np.cumsum([0, *widths], dtype=np.uint64),
+        np.array([expert for record in records for expert in record], dtype=np.uint32),
+    )
+
+
+def locked_bytes() -> int:
+    """VmLck of this process."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmLck:"))
+    return int(line.split()[1]) * 1024
+
+
 @pytest.fixture
 def plan() -> Callable[..., Arrays]:
     return plan_of
+
+
+@pytest.fixture
+def hint_list() -> Callable[..., HintList]:
+    return hints_of
+
+
+@pytest.fixture
+def vm_lck() -> Callable[[], int]:
+    return locked_bytes
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from pagetier.native import content
+from pagetier.native import content, passes
 from pagetier.native import reader as reader_module
 from pagetier.native._core import lib
+from pagetier.native.digest import digest
 from pagetier.native.errors import ReplayCancelled, ReplayError
 from pagetier.native.reader import (
     EXTENT_DTYPE,
@@ -110,6 +111,46 @@ def test_verification_is_a_sample(make_pool: PoolMaker, plan: PlanMaker) -> None
     with Reader(pool.table) as reader:
         assert reader.replay(reads).verified_reads == 0
         assert reader.replay(reads, verify_every=7, content_seed=SEED).verified_reads == 15
+
+
+def digests_of(table: ExtentTable) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.array([digest(Path(path).read_bytes()) for path in table.paths], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("mode", ["pread", "mmap"])
+def test_content_may_be_known_by_digests(make_pool: PoolMaker, plan: PlanMaker, mode: Mode) -> None:
+    """Whatever the seed: the content of a model comes from none."""
+    pool = make_pool(8, 5001)
+    digests = digests_of(pool.table)
+    digests[7] = 0  # not read, and so not needed
+    reads = plan(random_records(7, 25))
+    with Reader(pool.table, mode=mode, threads=3) as reader:
+        found = reader.replay(reads, verify_every=7, content_seed=1, expert_digests=digests)
+        assert found.verified_reads == 15
+        digests[reads.experts[14]] ^= np.uint64(1)
+        with pytest.raises(ReplayError) as raised:
+            reader.replay(plan([reads.experts[14:]]), verify_every=64, expert_digests=digests)
+    assert (raised.value.errno, raised.value.call) == (errno.EILSEQ, "verify")
+    assert raised.value.expert == reads.experts[14]
+
+
+@pytest.mark.parametrize(
+    ("digests", "message"),
+    [
+        (np.zeros(2, dtype=np.uint64), "expert_digests must have one of each expert, 3"),
+        (np.zeros(4, dtype=np.uint64), "expert_digests must have one of each expert, 3"),
+        (np.array([0, -1, 0]), "expert_digests holds values outside"),
+        (np.zeros(3), "expert_digests must be"),
+    ],
+)
+def test_digests_that_do_not_fit(
+    make_pool: PoolMaker, plan: PlanMaker, digests: Any, message: str
+) -> None:
+    pool = make_pool(3, 5000)
+    with Reader(pool.table) as reader:
+        with pytest.raises(ValueError, match=message):
+            reader.replay(plan([[0]]), verify_every=1, expert_digests=digests)
+        reader.replay(plan([[0]]), verify_every=1, content_seed=SEED)
 
 
 def test_cpu_time_is_that_of_the_threads(make_pool: PoolMaker, plan: PlanMaker) -> None:
@@ -311,7 +352,7 @@ def test_residency_of_foreign_files_is_unknown(run_python: Callable[..., str]) -
 # ---- Advice ----
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["pread", "mmap", "populate"])
 def test_random_advice_reads_the_extents_and_no_neighbour(
     make_pool: PoolMaker, plan: PlanMaker, mode: Mode
 ) -> None:
@@ -410,6 +451,43 @@ def test_wrong_content_of_a_mapping(make_pool: PoolMaker, plan: PlanMaker) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda marks: marks + np.array([[0, 0], [0, 1], [0, 0]], dtype=np.uint64), "another file"),
+        (lambda marks: marks + np.array([[0, 0], [0, 0], [1, 0]], dtype=np.uint64), "another file"),
+        (lambda marks: marks[:2], "identities must have"),
+    ],
+)
+def test_identities_of_other_files(
+    make_pool: PoolMaker, plan: PlanMaker, change: Callable[[Any], Any], message: str
+) -> None:
+    pool = make_pool(3, 5000)
+    marks = [(os.stat(path).st_dev, os.stat(path).st_ino) for path in pool.table.paths]
+    known = np.array(marks, dtype=np.uint64)
+    with Reader(replace(pool.table, identities=known)) as reader:
+        reader.replay(plan([[0, 1, 2]]), verify_every=1, content_seed=SEED)
+    with pytest.raises((ReplayError, ValueError), match=message):
+        Reader(replace(pool.table, identities=change(known)))
+
+
+def test_a_file_that_is_opened_per_read_is_known_again(
+    make_pool: PoolMaker, plan: PlanMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make_pool(3, 5000)
+    marks = [(os.stat(path).st_dev, os.stat(path).st_ino) for path in pool.table.paths]
+    table = replace(pool.table, identities=np.array(marks, dtype=np.uint64))
+    monkeypatch.setattr(reader_module, "descriptors_at_hand", lambda wanted, threads: 0)
+    with Reader(table) as reader:
+        assert reader.kept_open_files == 0
+        reader.replay(plan([[0, 1, 2]]))
+        os.replace(pool.table.paths[2], pool.table.paths[1])
+        reader.replay(plan([[0]]))
+        with pytest.raises(ReplayError, match="another file") as raised:
+            reader.replay(plan([[1]]))
+    assert (raised.value.errno, raised.value.expert) == (errno.ESTALE, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         ({"experts": np.array([0, 3], np.uint32)}, r"experts\[1\]"),
         ({"experts": np.array([0], np.uint32)}, r"record_start\[2\]"),
         ({"experts": np.array([0, -1], np.int64)}, "experts holds values outside"),
@@ -461,11 +539,11 @@ def test_tables_that_do_not_fit(
     [
         ({"threads": 0}, "threads"),
         ({"threads": 100_000}, "threads"),
-        ({"mode": "direct"}, "mode must be one of pread, mmap"),
+        ({"mode": "odirect"}, "mode must be one of pread, mmap, populate, direct, dontcache"),
         ({"barrier": "layer"}, "barrier must be one of"),
         ({"advice": "willneed"}, "advice must be one of"),
         ({"residency": "fincore"}, "residency must be one of"),
-        ({"mode": "mmap", "residency": "cachestat"}, "asked by mincore"),
+        ({"mode": "direct", "advice": "random"}, "does nothing"),
     ],
 )
 def test_unknown_options(make_pool: PoolMaker, options: dict[str, Any], message: str) -> None:
@@ -646,7 +724,7 @@ def test_buckets_are_narrow_enough() -> None:
     rng = np.random.default_rng(5)
     values = np.unique(np.exp(rng.uniform(0, np.log(2.0**62), 20_000)).astype(np.int64))
     for value in values.tolist():
-        middle = reader_module._bucket_middle_ns(lib.pt_histogram_bucket(value))
+        middle = passes._bucket_middle_ns(lib.pt_histogram_bucket(value))
         assert abs(middle - value) <= 0.016 * value
 
 
@@ -673,7 +751,7 @@ def test_latencies_are_plausible(make_pool: PoolMaker, plan: PlanMaker) -> None:
     pool = make_pool(4, 1 << 20)
     with Reader(pool.table, threads=1, residency="off") as reader:
         result = reader.replay(plan(random_records(4, 400)))
-    middles = [reader_module._bucket_middle_ns(b) for b in range(lib.PT_HISTOGRAM_BUCKETS)]
+    middles = [passes._bucket_middle_ns(b) for b in range(lib.PT_HISTOGRAM_BUCKETS)]
     total_ns = float(np.dot(result.latency_histogram, middles))
     wall_ns = result.iteration_end_ns[-1] - result.start_ns
     assert 0.7 * wall_ns < total_ns < 1.02 * wall_ns

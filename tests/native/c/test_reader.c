@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C core against faults that no file system produces on demand: pread is wrapped by the linker
- * (-Wl,--wrap=pread).  Usage: test_reader DIRECTORY, an empty one for its files. */
+/* The C core against faults that no file system produces on demand (see fixture.h).
+ * Usage: test_reader DIRECTORY, an empty one for its files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,202 +17,12 @@
 #include <unistd.h>
 
 #include "content.h"
+#include "digest.h"
+#include "fixture.h"
 #include "histogram.h"
-#include "reader.h"
 #include "residency.h"
 #include "schedule.h"
 #include "sigbus.h"
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);              \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-enum { EXPERTS = 12, EXPERT_BYTES = 70001, RECORDS = 96, WIDTH = 4, ITERATIONS = 12, SEED = 99 };
-enum { READS = RECORDS * WIDTH };
-
-/* ---- A pread that fails on demand ---- */
-
-enum injection { NONE, SHORT_READS, INTERRUPTED, DEVICE_ERROR, HELD };
-
-static _Atomic int injection;
-static _Atomic unsigned calls;
-static _Atomic int release_held;
-
-ssize_t __real_pread(int fd, void *buffer, size_t length, off_t offset);
-ssize_t __wrap_pread(int fd, void *buffer, size_t length, off_t offset);
-
-static void pause_ms(long ms)
-{
-    struct timespec time = {0, ms * 1000000};
-
-    nanosleep(&time, NULL);
-}
-
-ssize_t __wrap_pread(int fd, void *buffer, size_t length, off_t offset)
-{
-    unsigned call = atomic_fetch_add(&calls, 1);
-
-    switch (atomic_load(&injection)) {
-    case SHORT_READS:
-        return __real_pread(fd, buffer, 1 + call * 7919 % (length < 20000 ? length : 20000), offset);
-    case INTERRUPTED:
-        if (call % 3 != 0) {
-            errno = EINTR;
-            return -1;
-        }
-        return __real_pread(fd, buffer, length, offset);
-    case DEVICE_ERROR:
-        if (call == 57) {
-            errno = EIO;
-            return -1;
-        }
-        return __real_pread(fd, buffer, length, offset);
-    case HELD:
-        while (call == 0 && !atomic_load(&release_held))
-            pause_ms(1);
-        return __real_pread(fd, buffer, length, offset);
-    default:
-        return __real_pread(fd, buffer, length, offset);
-    }
-}
-
-/* ---- A pool of one file per expert, and a plan over it ---- */
-
-struct fixture {
-    char directory[512];
-    char paths_text[EXPERTS][600];
-    const char *paths[EXPERTS];
-    struct pt_extent extents[2 * EXPERTS];
-    uint64_t expert_start[EXPERTS + 1];
-    struct pt_pool pool;
-    struct pt_options options;
-    uint32_t experts[READS];
-    uint64_t record_start[RECORDS + 1];
-    uint64_t iteration_start[ITERATIONS + 1];
-    struct pt_plan plan;
-    uint64_t columns[5][ITERATIONS];
-    uint64_t histogram[PT_HISTOGRAM_BUCKETS];
-    struct pt_pass pass;
-    struct pt_fault fault;
-    struct pt_reader *reader;
-};
-
-static void make_file(struct fixture *f, uint32_t expert)
-{
-    uint64_t written = 0;
-    int cancel = 0;
-
-    snprintf(f->paths_text[expert], sizeof f->paths_text[expert], "%s/%u", f->directory, expert);
-    f->paths[expert] = f->paths_text[expert];
-    int fd = open(f->paths[expert], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    CHECK(fd >= 0);
-    CHECK(pt_content_write(fd, 3, EXPERT_BYTES, SEED, expert, &written, &cancel) == 0);
-    CHECK(written == EXPERT_BYTES);
-    close(fd);
-}
-
-static void make_pool(struct fixture *f)
-{
-    for (uint32_t e = 0; e < EXPERTS; e++) {
-        make_file(f, e);
-        /* In two pieces, cut where no word and no page is. */
-        uint64_t first = 4099 + 1000 * e;
-        f->extents[2 * e] = (struct pt_extent){e, 3, first};
-        f->extents[2 * e + 1] = (struct pt_extent){e, 3 + first, EXPERT_BYTES - first};
-        f->expert_start[e + 1] = 2 * (e + 1);
-    }
-    f->pool = (struct pt_pool){f->paths, EXPERTS, f->extents, 2 * EXPERTS, f->expert_start, EXPERTS};
-}
-
-static void make_plan(struct fixture *f)
-{
-    for (uint32_t i = 0; i < READS; i++)
-        f->experts[i] = i * 7 % EXPERTS;
-    for (uint32_t r = 0; r <= RECORDS; r++)
-        f->record_start[r] = r * WIDTH;
-    for (uint32_t i = 0; i <= ITERATIONS; i++)
-        f->iteration_start[i] = i * (RECORDS / ITERATIONS);
-    /* An empty iteration, with an empty record in the next one. */
-    f->iteration_start[5] = f->iteration_start[4];
-    f->record_start[f->iteration_start[5] + 1] = f->record_start[f->iteration_start[5]];
-    f->plan = (struct pt_plan){f->experts, READS, f->record_start, f->iteration_start, RECORDS,
-                               ITERATIONS};
-}
-
-static void make_pass(struct fixture *f)
-{
-    f->pass = (struct pt_pass){
-        .iteration_end_ns = f->columns[0],
-        .iteration_bytes = f->columns[1],
-        .iteration_reads = f->columns[2],
-        .iteration_first_bytes = f->columns[3],
-        .iteration_repeat_bytes = f->columns[4],
-        .latency_histogram = f->histogram,
-        .verify_every = 1,
-        .content_seed = SEED,
-    };
-}
-
-static struct fixture *setup(const char *directory)
-{
-    struct fixture *f = calloc(1, sizeof *f);
-
-    CHECK(f);
-    snprintf(f->directory, sizeof f->directory, "%s", directory);
-    make_pool(f);
-    make_plan(f);
-    make_pass(f);
-    f->options = (struct pt_options){.threads = 4, .max_descriptors = 4 * EXPERTS};
-    atomic_store(&injection, NONE);
-    atomic_store(&calls, 0);
-    atomic_store(&release_held, 0);
-    return f;
-}
-
-static void open_reader(struct fixture *f)
-{
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == 0);
-}
-
-static int replay(struct fixture *f)
-{
-    return pt_reader_replay(f->reader, &f->plan, &f->pass, &f->fault);
-}
-
-static void teardown(struct fixture *f)
-{
-    if (f->reader)
-        pt_reader_close(f->reader);
-    for (uint32_t e = 0; e < EXPERTS; e++)
-        unlink(f->paths[e]);
-    free(f);
-}
-
-static void check_complete(const struct fixture *f)
-{
-    uint64_t reads = 0;
-    uint64_t bytes = 0;
-    uint64_t latencies = 0;
-    uint64_t end = f->pass.start_ns;
-
-    for (uint32_t i = 0; i < ITERATIONS; i++) {
-        CHECK(f->pass.iteration_end_ns[i] >= end);
-        CHECK(f->pass.iteration_bytes[i] == f->pass.iteration_reads[i] * EXPERT_BYTES);
-        end = f->pass.iteration_end_ns[i];
-        reads += f->pass.iteration_reads[i];
-        bytes += f->pass.iteration_bytes[i];
-    }
-    for (uint32_t b = 0; b < PT_HISTOGRAM_BUCKETS; b++)
-        latencies += f->histogram[b];
-    CHECK(f->pass.iteration_reads[4] == 0);
-    CHECK(f->pass.iteration_end_ns[4] == f->pass.iteration_end_ns[3]);
-    CHECK(reads == READS && latencies == READS && f->pass.verified_reads == READS);
-    CHECK(bytes == (uint64_t)READS * EXPERT_BYTES);
-}
 
 /* ---- Content ---- */
 
@@ -467,8 +277,7 @@ static void test_device_error(const char *directory)
         atomic_store(&injection, NONE);
         CHECK(replay(f) == 0);
         check_complete(f);
-        pt_reader_close(f->reader);
-        f->reader = NULL;
+        close_reader(f);
     }
     teardown(f);
 }
@@ -501,9 +310,8 @@ static void test_file_truncated_within_a_page(const char *directory)
         CHECK(truncate(f->paths[5], 3 + EXPERT_BYTES - 1) == 0);
         CHECK(replay(f) == -ENODATA);
         CHECK(f->fault.file == 5 && f->fault.offset == 3 + EXPERT_BYTES - 1);
-        pt_reader_close(f->reader);
-        f->reader = NULL;
-        CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ENODATA);
+        close_reader(f);
+        CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -ENODATA);
         CHECK(f->fault.file == 5 && strcmp(f->fault.call, "fstat") == 0);
         teardown(f);
     }
@@ -518,15 +326,14 @@ static void test_missing_file(const char *directory)
     unlink(f->paths[7]);
     CHECK(replay(f) == -ENOENT);
     CHECK(f->fault.file == 7 && f->fault.expert == 7 && strcmp(f->fault.call, "open") == 0);
-    pt_reader_close(f->reader);
-    f->reader = NULL;
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ENOENT);
+    close_reader(f);
+    CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -ENOENT);
     CHECK(f->fault.file == 7 && f->fault.expert == PT_NONE);
     CHECK(symlink(f->paths[6], f->paths[7]) == 0);
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -ELOOP);
+    CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -ELOOP);
     unlink(f->paths[7]);
     CHECK(mkfifo(f->paths[7], 0600) == 0);
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EMEDIUMTYPE);
+    CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -EMEDIUMTYPE);
     teardown(f);
 }
 
@@ -548,6 +355,57 @@ static void test_wrong_content(const char *directory)
     f->pass.verify_every = 0;
     CHECK(replay(f) == 0);
     CHECK(f->pass.verified_reads == 0);
+    teardown(f);
+}
+
+static void test_content_by_digests(const char *directory)
+{
+    struct fixture *f = setup(directory);
+    unsigned char *content = malloc(EXPERT_BYTES);
+    uint64_t digests[EXPERTS];
+
+    CHECK(content);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        pt_content_fill(content, EXPERT_BYTES, SEED, e, 0);
+        digests[e] = pt_digest(content, EXPERT_BYTES, 0);
+    }
+    free(content);
+    f->pass.content_seed = SEED + 1;
+    f->pass.expert_digest = digests;
+    open_reader(f);
+    CHECK(replay(f) == 0);
+    check_complete(f);
+    digests[9] ^= 1;
+    CHECK(replay(f) == -EILSEQ);
+    CHECK(f->fault.expert == 9 && f->fault.file == 9);
+    CHECK(f->fault.offset == f->extents[f->expert_start[9]].offset);
+    CHECK(strcmp(f->fault.call, "verify") == 0);
+    teardown(f);
+}
+
+static void test_identities(const char *directory)
+{
+    struct fixture *f = setup(directory);
+    struct pt_identity identities[EXPERTS];
+
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        struct stat status;
+
+        CHECK(stat(f->paths[e], &status) == 0);
+        identities[e] = (struct pt_identity){status.st_dev, status.st_ino};
+    }
+    f->pool.identities = identities;
+    open_reader(f);
+    CHECK(replay(f) == 0);
+    close_reader(f);
+    for (uint32_t mark = 0; mark < 2; mark++) {
+        uint64_t *wrong = mark ? &identities[7].inode : &identities[7].device;
+
+        ++*wrong;
+        CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -ESTALE);
+        CHECK(f->fault.file == 7 && strcmp(f->fault.call, "open") == 0);
+        --*wrong;
+    }
     teardown(f);
 }
 
@@ -598,7 +456,7 @@ static void test_one_replay_at_a_time(const char *directory)
     CHECK(pthread_create(&thread, NULL, replay_busy, f) == 0);
     while (atomic_load(&calls) < 1)
         pause_ms(1);
-    CHECK(pt_reader_replay(f->reader, &f->plan, &f->pass, &fault) == -EBUSY);
+    CHECK(pt_reader_replay(f->reader, &f->plan, NULL, &f->pass, &fault) == -EBUSY);
     atomic_store(&release_held, 1);
     pthread_join(thread, NULL);
     check_complete(f);
@@ -624,14 +482,13 @@ static void test_arrays_that_do_not_fit(const char *directory)
     CHECK(replay(f) == -EINVAL && strcmp(f->fault.call, "iteration_start") == 0);
     f->iteration_start[0] = 0;
     CHECK(replay(f) == 0);
-    pt_reader_close(f->reader);
-    f->reader = NULL;
+    close_reader(f);
     f->extents[3].offset = UINT64_MAX - 10;
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EINVAL);
+    CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -EINVAL);
     CHECK(strcmp(f->fault.call, "extents") == 0 && f->fault.offset == 3);
     f->extents[3].offset = 0;
     f->extents[3].file = EXPERTS;
-    CHECK(pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault) == -EINVAL);
+    CHECK(pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault) == -EINVAL);
     teardown(f);
 }
 
@@ -643,31 +500,10 @@ static void test_empty_plan(const char *directory)
     f->plan.num_reads = f->plan.num_records = 0;
     memset(f->iteration_start, 0, sizeof f->iteration_start);
     CHECK(replay(f) == 0);
-    CHECK(f->pass.start_ns > 0 && f->pass.iteration_end_ns[ITERATIONS - 1] == f->pass.start_ns);
+    CHECK(f->pass.start_ns > 0 && f->ends[ITERATIONS - 1] == f->pass.start_ns);
     f->plan.num_iterations = 0;
     CHECK(replay(f) == 0);
     teardown(f);
-}
-
-static uint64_t sum(const uint64_t *column)
-{
-    uint64_t total = 0;
-
-    for (uint32_t i = 0; i < ITERATIONS; i++)
-        total += column[i];
-    return total;
-}
-
-static void evict(const struct fixture *f)
-{
-    for (uint32_t e = 0; e < EXPERTS; e++) {
-        int fd = open(f->paths[e], O_RDONLY | O_CLOEXEC);
-
-        CHECK(fd >= 0);
-        fsync(fd);
-        CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
-        close(fd);
-    }
 }
 
 /* A host without cachestat (before Linux 6.5, or an emulator) has nothing to test here. */
@@ -681,7 +517,7 @@ static void test_residency_before_each_read(const char *directory)
 
         f->options.mode = methods[m][0];
         f->options.residency = methods[m][1];
-        int result = pt_reader_open(&f->pool, &f->options, &f->reader, &f->fault);
+        int result = pt_reader_open(&f->pool, &f->options, NULL, &f->reader, &f->fault);
         if (result == -ENOSYS) {
             CHECK(strcmp(f->fault.call, "cachestat") == 0);
             teardown(f);
@@ -690,13 +526,13 @@ static void test_residency_before_each_read(const char *directory)
         CHECK(result == 0);
         CHECK(replay(f) == 0); /* now everything is resident */
         CHECK(replay(f) == 0);
-        CHECK(sum(f->pass.iteration_first_bytes) == 0);
-        CHECK(sum(f->pass.iteration_repeat_bytes) == 0);
+        CHECK(sum(f->sums[PT_FIRST_BYTES]) == 0);
+        CHECK(sum(f->sums[PT_REPEAT_BYTES]) == 0);
         if (f->options.mode == PT_PREAD) {
             evict(f);
             CHECK(replay(f) == 0);
-            CHECK(sum(f->pass.iteration_first_bytes) == 0);
-            CHECK(sum(f->pass.iteration_repeat_bytes) % pt_page_bytes() == 0);
+            CHECK(sum(f->sums[PT_FIRST_BYTES]) == 0);
+            CHECK(sum(f->sums[PT_REPEAT_BYTES]) % pt_page_bytes() == 0);
         }
         teardown(f);
     }
@@ -788,12 +624,7 @@ static void test_a_later_handler_stays(const char *directory)
     signal(SIGBUS, SIG_DFL);
 }
 
-#define TEST(name) {#name, test_##name}
-
-static const struct {
-    const char *name;
-    void (*run)(const char *directory);
-} tests[] = {
+static const struct test tests[] = {
     TEST(content_matches_its_definition),
     TEST(cancelled_write),
     TEST(histogram_buckets),
@@ -808,6 +639,8 @@ static const struct {
     TEST(file_truncated_within_a_page),
     TEST(missing_file),
     TEST(wrong_content),
+    TEST(content_by_digests),
+    TEST(identities),
     TEST(cancel),
     TEST(one_replay_at_a_time),
     TEST(arrays_that_do_not_fit),
@@ -820,17 +653,5 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    const size_t count = sizeof tests / sizeof *tests;
-
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_reader DIRECTORY\n");
-        return 2;
-    }
-    alarm(300); /* a hang is a failure too */
-    for (size_t i = 0; i < count; i++) {
-        fprintf(stderr, "%s\n", tests[i].name);
-        tests[i].run(argv[1]);
-    }
-    printf("%zu passed\n", count);
-    return 0;
+    return run_tests(tests, sizeof tests / sizeof *tests, argc, argv);
 }
