@@ -265,7 +265,7 @@ def test_first_steps_of_each_request(write_lines: WriteTrace, records: Records) 
         trace.first_steps(0)
 
 
-@pytest.mark.parametrize("name", ["copy.jsonl", "copy.jsonl.gz"])
+@pytest.mark.parametrize("name", ["copy.jsonl", "copy.jsonl.gz", "copy.jsonl.zst"])
 def test_what_is_written_reads_back(
     write_lines: WriteTrace, records: Records, tmp_path: Path, name: str
 ) -> None:
@@ -304,10 +304,12 @@ def test_info_of_a_plain_trace(write_lines: WriteTrace, records: Records) -> Non
         "num_layers": 2,
         "num_experts": 5,
         "top_k": 2,
+        "batch": None,
         "requests": 2,
         "iterations": 3,
         "positions": 3,
         "accepted_tokens": 3,
+        "iteration_types": {"normal": 3, "spec-accept": 0, "spec-fallback": 0},
         "records": 6,
         "record_types": {"normal": 6, "spec-accept": 0, "spec-fallback": 0},
         "reads": 12,
@@ -316,7 +318,7 @@ def test_info_of_a_plain_trace(write_lines: WriteTrace, records: Records) -> Non
 
 
 @pytest.mark.parametrize("order", [[0, 0, 1, 1], [0, 1, 0, 1]])
-def test_speculative_records_leave_tokens_unknown(
+def test_speculative_records_are_typed_and_counted(
     write_lines: WriteTrace, order: list[int]
 ) -> None:
     """A step that passes each layer twice, at once or one pass after the other; a wide record."""
@@ -325,7 +327,8 @@ def test_speculative_records_leave_tokens_unknown(
     items += [{"req": "a", "step": 1, "layer": 1, "experts": [0, 4]}]
     info = trace_info(read_trace(write_lines(items)))
     assert info["record_types"] == {"normal": 1, "spec-accept": 1, "spec-fallback": 4}
-    assert (info["iterations"], info["positions"], info["accepted_tokens"]) == (2, None, None)
+    assert info["iteration_types"] == {"normal": 0, "spec-accept": 1, "spec-fallback": 1}
+    assert (info["iterations"], info["positions"], info["accepted_tokens"]) == (2, 4, 3)
 
 
 @pytest.mark.parametrize(
