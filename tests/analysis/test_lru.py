@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pagetier.analysis.generate import default_trace
-from pagetier.analysis.lru import capacity_in_experts, lru_misses
+from pagetier.analysis.lru import capacity_in_experts, lru_misses, lru_misses_of_bytes
+from pagetier.analysis.online import OnlineLru
 from pagetier.analysis.plans import Plan, build_plan
 from pagetier.analysis.traces import read_trace
 
@@ -118,3 +120,47 @@ def test_golden_misses_of_a_real_trace(traces: Path) -> None:
     found = {gb: int(lru_misses(plan, gb * 10**8 // 13_236_480).sum()) for gb in (75, 50, 25)}
     # Also counted as distinct ids since the last use, for every read of two passes.
     assert found == {75: 208, 50: 1146, 25: 3165}
+
+
+SIZES = st.lists(st.integers(1, 12), min_size=5, max_size=5)
+READS = st.lists(st.lists(st.integers(0, 4), max_size=6), max_size=6)
+
+
+@given(READS, SIZES, st.integers(0, 40), st.integers(1, 4))
+def test_experts_of_different_sizes_are_held_by_their_bytes(
+    iterations: list[list[int]], sizes: list[int], capacity: int, passes: int
+) -> None:
+    """As the online LRU counts them, read for read: an expert larger than the cache has no stay."""
+    plan = replace(plan_of(iterations), num_layers=1, num_experts=5)
+    lru, before = OnlineLru(sizes, capacity), 0
+    counts: list[int] = []
+    for _ in range(passes):
+        counts, before = [], lru.computed().miss_bytes
+        for experts in iterations:
+            counts.append(0)
+            for expert in experts:
+                missed = lru.computed().miss_bytes
+                lru.read([expert])
+                counts[-1] += lru.computed().miss_bytes > missed
+    found = lru_misses_of_bytes(plan, capacity, np.array(sizes), passes)
+    assert found.by_iteration.tolist() == counts
+    assert found.bytes == lru.computed().miss_bytes - before
+    assert found.total == sum(counts)
+
+
+@given(READS, st.integers(1, 9), st.integers(0, 60), st.integers(1, 3))
+def test_one_size_is_as_many_experts_as_fit(
+    iterations: list[list[int]], size: int, capacity: int, passes: int
+) -> None:
+    plan = replace(plan_of(iterations), num_layers=1, num_experts=5)
+    wanted = lru_misses(plan, capacity // size, passes)
+    for sizes in (size, np.full(5, size)):
+        found = lru_misses_of_bytes(plan, capacity, sizes, passes)
+        assert found.by_iteration.tolist() == wanted.tolist()
+        assert found.bytes == wanted.sum() * size
+
+
+@pytest.mark.parametrize(("capacity", "passes"), [(-1, 2), (4, 0)])
+def test_no_bytes_and_no_passes_are_refused(capacity: int, passes: int) -> None:
+    with pytest.raises(ValueError, match="capacity"):
+        lru_misses_of_bytes(plan_of([[0]]), capacity, 1, passes)
