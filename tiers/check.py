@@ -2,7 +2,8 @@
 """Verifies a pool: every file there, of its size, and every byte of every expert right.
 
 Reads the whole pool, from the device where it is not cached, and drops each expert from the page
-cache behind itself.
+cache behind itself.  What is right is computed for a pool that was made; in a mapped one it is what
+was read the first time.
 """
 
 import os
@@ -15,7 +16,9 @@ from pagetier.analysis.errors import InputError
 from pagetier.native import content
 from pagetier.native.residency import resident_pages
 from pagetier.tiers.filesystem import explain, opened_regular
-from pagetier.tiers.pool import FLAT_NAME, Pool
+from pagetier.tiers.models.pool import MappedPool
+from pagetier.tiers.models.verify import verify_mapped
+from pagetier.tiers.pool import FLAT_NAME, Pool, UniformPool
 from pagetier.tiers.workers import Claims, ProgressCallback, run_threads
 
 __all__ = ["BadExpert", "check_pool"]
@@ -42,6 +45,21 @@ class BadExpert:
 
 def check_pool(pool: Pool, on_progress: ProgressCallback | None = None) -> BadExpert | None:
     """The bad expert of the lowest number, or None; InputError when the pool may not be read."""
+    if isinstance(pool, MappedPool):
+        return _check_mapped(pool, on_progress)
+    assert isinstance(pool, UniformPool)
+    return _check_made(pool, on_progress)
+
+
+def _check_mapped(pool: MappedPool, on_progress: ProgressCallback | None) -> BadExpert | None:
+    wrong = verify_mapped(pool, on_progress)
+    if wrong is None:
+        return None
+    layer, index = divmod(wrong.expert, pool.num_experts)
+    return BadExpert(layer, index, Path(wrong.path), wrong.offset, wrong.what)
+
+
+def _check_made(pool: UniformPool, on_progress: ProgressCallback | None) -> BadExpert | None:
     check = _Check(pool, on_progress)
     threads = max(2, min(MAX_THREADS, os.cpu_count() or 1))
     with pool.opened() as root_fd:
@@ -52,7 +70,7 @@ def check_pool(pool: Pool, on_progress: ProgressCallback | None = None) -> BadEx
 
 
 class _Check:
-    def __init__(self, pool: Pool, on_progress: ProgressCallback | None) -> None:
+    def __init__(self, pool: UniformPool, on_progress: ProgressCallback | None) -> None:
         self.first_bad: BadExpert | None = None
         self._pool = pool
         self._on_progress = on_progress
@@ -110,7 +128,7 @@ class _Check:
         return start + wrong, f"byte {wrong} of the expert is not what seed {pool.seed} gives"
 
 
-def _forget_shared_pages(pool: Pool, root_fd: int) -> None:
+def _forget_shared_pages(pool: UniformPool, root_fd: int) -> None:
     """Drops the pages of a flat pool that lie in two experts, or were read ahead.
 
     Readahead still in flight stays cached, so there is a second and a third look.

@@ -25,7 +25,7 @@ from pagetier.tiers.filesystem import (
     require_device_backed,
 )
 from pagetier.tiers.manifest import MANIFEST_NAME, PoolManifest, encode_manifest, make_manifest
-from pagetier.tiers.pool import FLAT_NAME, Pool, layer_name, locate, open_pool
+from pagetier.tiers.pool import FLAT_NAME, UniformPool, layer_name, locate, open_pool
 from pagetier.tiers.staging import Staging, publish, remove_abandoned, staged
 from pagetier.tiers.workers import Claims, ProgressCallback, run_threads
 
@@ -51,7 +51,7 @@ def create_pool(
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
     cancel: threading.Event | None = None,
-) -> Pool:
+) -> UniformPool:
     """Makes a pool of `layers` x `experts` experts at `path`, which must not exist.
 
     Progress is reported from the calling thread, about ten times a second.  Setting `cancel` ends
@@ -66,7 +66,9 @@ def create_pool(
                 _finish(staging, manifest)
     except OSError as error:
         raise _failure(path, error) from error
-    return open_pool(path)
+    pool = open_pool(path)
+    assert isinstance(pool, UniformPool)
+    return pool
 
 
 def _failure(target: Path, error: OSError) -> InputError:

@@ -56,7 +56,9 @@ def evict_pool(pool: Pool, proc: Path, max_attempts: int = MAX_ATTEMPTS) -> Evic
 
 def _evict(pool: Pool, proc: Path, max_attempts: int) -> Eviction:
     with pool.opened() as root_fd:
-        require_device_backed(root_fd, pool.root)
+        for name in pool.sample_files():
+            with pool.opened_file(root_fd, name) as fd:
+                require_device_backed(fd, pool.root / name)
         before = left = _resident_files(pool, root_fd)
         attempts = 0
         while left != {} and attempts < max_attempts:

@@ -19,6 +19,7 @@ from pagetier.analysis.errors import InputError
 __all__ = [
     "exists",
     "explain",
+    "file_system_magic",
     "open_beneath",
     "open_regular",
     "opened_directory",
@@ -122,9 +123,13 @@ def require_device_backed(fd: int, path: Path) -> None:
 
 
 def memory_file_system(fd: int) -> str | None:
+    return MEMORY_FILE_SYSTEMS.get(file_system_magic(fd))
+
+
+def file_system_magic(fd: int) -> int:
+    """f_type of the file system that an open file is on (linux/magic.h)."""
     buffer = ctypes.create_string_buffer(STATFS_BYTES)
     if _libc.fstatfs(fd, buffer) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    magic = ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
-    return MEMORY_FILE_SYSTEMS.get(magic)
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool manifest ``pool.json``: the geometry of a uniform pool, from which all extents follow.
+"""The pool manifest ``pool.json``: version 1, the geometry of a uniform pool that was made, from
+which all extents follow, or version 2, the extents of a mapped pool (``models.manifest``).
 
-Sizes are bytes.  The text of a manifest depends on the geometry and the seed alone, so two pools
-with one digest have the same content.  Anything but a well-formed manifest of a known version is
-an ``InputError`` naming file and field.
+Sizes are bytes.  The text of version 1 depends on the geometry and the seed alone, so two such
+pools with one digest have the same content.  Anything but a well-formed manifest of a known version
+is an ``InputError`` naming file and field.
 """
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pagetier.analysis.errors import InputError
+from pagetier.tiers.models.manifest import MAPPED_VERSION, MappedManifest
 
 __all__ = [
     "MANIFEST_NAME",
@@ -27,13 +29,16 @@ MANIFEST_NAME = "pool.json"
 FORMAT = "pagetier-pool"
 VERSION = 1
 CREATED_BY = "pagetier pool create"
-# A manifest is some 200 bytes: more than this is another file under its name.
-MAX_MANIFEST_BYTES = 64 * 1024
+# Of a mapped pool of 10^6 tensors some 20 MB, with 1.5 million numbers; of any other 200 bytes.
+# More is another file under its name.
+MAX_MANIFEST_BYTES = 64 << 20
+MAX_VALUES = 1 << 22
 # 200 times the largest pool measured so far; keeps a hostile manifest from asking for the memory
 # of 2^32 extents.
 MAX_EXPERTS = 1 << 24
 MAX_POOL_BYTES = (1 << 63) - 1  # off_t
 
+_Manifest = TypeVar("_Manifest", bound=BaseModel)
 Count = Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
 
 
@@ -81,7 +86,7 @@ def make_manifest(
         "seed": seed,
         "created_by": CREATED_BY,
     }
-    return _validated(fields, "pool geometry")
+    return _validated(PoolManifest, fields, "pool geometry")
 
 
 def encode_manifest(manifest: PoolManifest) -> bytes:
@@ -94,10 +99,13 @@ def manifest_digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def parse_manifest(raw: bytes, source: str) -> PoolManifest:
+def parse_manifest(raw: bytes, source: str) -> PoolManifest | MappedManifest:
     """A manifest from the bytes of pool.json; `source` is its path in errors."""
-    if len(raw) > MAX_MANIFEST_BYTES:
-        raise InputError(f"{source}: is larger than {MAX_MANIFEST_BYTES} bytes, so no manifest")
+    if len(raw) > MAX_MANIFEST_BYTES or raw.count(b",") > MAX_VALUES:
+        raise InputError(
+            f"{source}: is larger than {MAX_MANIFEST_BYTES} bytes or {MAX_VALUES} values, so no "
+            "manifest"
+        )
     try:
         fields = json.loads(raw, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
@@ -105,18 +113,20 @@ def parse_manifest(raw: bytes, source: str) -> PoolManifest:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise InputError(
             f'{source}: field format is not "{FORMAT}", so this is no pool of pagetier; '
-            "name the folder that `pagetier pool create` made"
+            "name the folder that `pagetier pool create` or `pagetier pool map` made"
         )
+    if fields.get("version") == MAPPED_VERSION and type(fields["version"]) is int:
+        return _validated(MappedManifest, fields, source)
     _require_known_version(fields.get("version"), source)
-    return _validated(fields, source)
+    return _validated(PoolManifest, fields, source)
 
 
 def _require_known_version(version: Any, source: str) -> None:
     if type(version) is int and version == VERSION:
         return
     raise InputError(
-        f"{source}: field version is {version!r} and this pagetier reads version {VERSION}; use "
-        "the pagetier that made the pool, or make it again with `pagetier pool create`"
+        f"{source}: field version is {version!r} and this pagetier reads versions {VERSION} and "
+        f"{MAPPED_VERSION}; use the pagetier that made the pool, or make it again"
     )
 
 
@@ -127,9 +137,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _validated(fields: dict[str, Any], source: str) -> PoolManifest:
+def _validated(kind: type[_Manifest], fields: dict[str, Any], source: str) -> _Manifest:
     try:
-        return PoolManifest.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
         raise InputError(f"{source}: {_first_complaint(error)}") from error
 

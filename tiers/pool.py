@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pool of experts on disk: every expert's file, offset and length.
 
-Two layouts: ``files``, one file per expert (the default, as in the paper: a read can not be read
-ahead into its neighbour), and ``flat``, all experts one after the other in one file.  Experts are
-numbered layer * num_experts + expert; sizes and offsets are bytes and need no alignment.
-Opening a pool validates its manifest and looks at the first and the last file only; whether every
-byte is there is the question of ``pagetier.tiers.check``.
+Made pools have two layouts: ``files``, one file per expert (the default, as in the paper: a read
+can not be read ahead into its neighbour), and ``flat``, all experts one after the other in one
+file.  Experts are numbered layer * num_experts + expert; sizes and offsets are bytes and need no
+alignment.  Opening a made pool validates its manifest and looks at the first and the last file
+only; whether every byte is there is the question of ``pagetier.tiers.check``.
 """
 
 import os
@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pagetier.analysis.errors import InputError
-from pagetier.native.reader import EXTENT_DTYPE, ExtentTable
+from pagetier.native.extents import EXTENT_DTYPE, ExtentTable
+from pagetier.tiers.base import Pool
 from pagetier.tiers.filesystem import exists, explain, open_regular, opened_directory
 from pagetier.tiers.manifest import (
     MANIFEST_NAME,
@@ -27,20 +29,19 @@ from pagetier.tiers.manifest import (
     manifest_digest,
     parse_manifest,
 )
+from pagetier.tiers.models.pool import MappedPool
 
-__all__ = ["Pool", "extent_pages", "open_pool", "storage_problems"]
+__all__ = ["Pool", "UniformPool", "open_pool", "read_pool", "storage_problems"]
 
 FLAT_NAME = "experts.bin"
 BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system's block size
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """A uniform pool; `root` is free of links, `digest` the SHA-256 of its manifest."""
+class UniformPool(Pool):
+    """A pool that pagetier made; `digest` is the SHA-256 of its manifest."""
 
-    root: Path
     manifest: PoolManifest
-    digest: str
 
     @property
     def num_layers(self) -> int:
@@ -53,14 +54,24 @@ class Pool:
         return self.manifest.num_experts
 
     @property
-    def total_experts(self) -> int:
-        """Experts of all layers."""
-        return self.manifest.total_experts
-
-    @property
     def expert_bytes(self) -> int:
         """Size of every expert."""
         return self.manifest.expert_bytes
+
+    @property
+    def expert_sizes(self) -> NDArray[np.int64]:
+        """Size of every expert, by its number."""
+        return np.full(self.total_experts, self.expert_bytes, dtype=np.int64)
+
+    @property
+    def largest_expert_bytes(self) -> int:
+        """Size of every expert."""
+        return self.expert_bytes
+
+    @property
+    def largest_extent_bytes(self) -> int:
+        """The most that is read in one piece: an expert."""
+        return self.expert_bytes
 
     @property
     def layout(self) -> str:
@@ -82,11 +93,21 @@ class Pool:
         """Size of every file."""
         return self.total_bytes if self.layout == "flat" else self.expert_bytes
 
+    @property
+    def remedy(self) -> str:
+        """What to do about a file that is not as it should be."""
+        return "make the pool again with `pagetier pool create`"
+
     def files(self) -> tuple[str, ...]:
         """Names of all files, relative to `root`, in the order of their experts."""
         if self.layout == "flat":
             return (FLAT_NAME,)
         return tuple(self.locate(expert)[0] for expert in range(self.total_experts))
+
+    def sample_files(self) -> tuple[str, ...]:
+        """The first and the last."""
+        numbers = sorted({0, self.total_experts - 1})
+        return tuple(dict.fromkeys(self.locate(expert)[0] for expert in numbers))
 
     def locate(self, expert: int) -> tuple[str, int]:
         """File name, relative to `root`, and offset of an expert."""
@@ -108,18 +129,6 @@ class Pool:
         )
 
     @contextmanager
-    def opened(self) -> Iterator[int]:
-        """A descriptor of the pool's folder; InputError when it is gone."""
-        try:
-            root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise InputError(f"{self.root}: {explain(error)}") from error
-        try:
-            yield root_fd
-        finally:
-            os.close(root_fd)
-
-    @contextmanager
     def opened_file(self, root_fd: int, name: str) -> Iterator[int]:
         """A read-only descriptor of one file; InputError when it is missing, or a link."""
         fd = _open_or_input_error(root_fd, name, self.root)
@@ -127,6 +136,19 @@ class Pool:
             yield fd
         finally:
             os.close(fd)
+
+    def facts(self) -> dict[str, Any]:
+        """The seed; there is no model, so no spine."""
+        return {"spine_bytes": None, "seed": self.seed}
+
+    def require_whole(self, fd: int, name: str) -> None:
+        """InputError when the open file has another size than the manifest says."""
+        size_bytes = os.fstat(fd).st_size
+        if size_bytes != self.file_bytes:
+            raise InputError(
+                f"{self.root / name}: has {size_bytes} bytes and not the {self.file_bytes} of the "
+                "manifest; make the pool again"
+            )
 
 
 def _open_or_input_error(root_fd: int, name: str, root: Path) -> int:
@@ -150,19 +172,29 @@ def layer_name(layer: int) -> str:
 
 
 def open_pool(path: Path) -> Pool:
-    """The pool in folder `path`; InputError when it is not there, not ours or not plausible."""
+    """The pool in folder `path`; InputError when it is not there, not ours or not plausible.
+
+    The weight files of a mapped pool must all be the ones that were mapped.
+    """
+    pool = read_pool(path)
+    with pool.opened() as root_fd:
+        for name in pool.sample_files():
+            with pool.opened_file(root_fd, name) as fd:
+                pool.require_whole(fd, name)
+    return pool
+
+
+def read_pool(path: Path) -> Pool:
+    """The same without a look at its files."""
     try:
         root = path.resolve(strict=True)
         with opened_directory(root) as root_fd:
-            pool = _read_pool(root, root_fd)
-            for expert in sorted({0, pool.total_experts - 1}):
-                _require_size(pool, root_fd, pool.locate(expert)[0])
+            return _read_pool(root, root_fd)
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(
             f"{path}: is no pool ({reason}); make one with `pagetier pool create`"
         ) from error
-    return pool
 
 
 def _read_pool(root: Path, root_fd: int) -> Pool:
@@ -173,17 +205,9 @@ def _read_pool(root: Path, root_fd: int) -> Pool:
     with open(_open_or_input_error(root_fd, MANIFEST_NAME, root), "rb") as file:
         raw = file.read(MAX_MANIFEST_BYTES + 1)
     manifest = parse_manifest(raw, str(root / MANIFEST_NAME))
-    return Pool(root, manifest, manifest_digest(raw))
-
-
-def _require_size(pool: Pool, root_fd: int, name: str) -> None:
-    with pool.opened_file(root_fd, name) as fd:
-        size_bytes = os.fstat(fd).st_size
-    if size_bytes != pool.file_bytes:
-        raise InputError(
-            f"{pool.root / name}: has {size_bytes} bytes and not the {pool.file_bytes} of the "
-            "manifest; make the pool again"
-        )
+    if isinstance(manifest, PoolManifest):
+        return UniformPool(root, manifest_digest(raw), manifest)
+    return MappedPool.of(root, manifest)
 
 
 def storage_problems(pool: Pool) -> list[str]:
@@ -195,13 +219,21 @@ def storage_problems(pool: Pool) -> list[str]:
     holes: list[str] = []
     with pool.opened() as root_fd:
         for name in pool.files():
-            _require_size(pool, root_fd, name)
             with pool.opened_file(root_fd, name) as fd:
+                pool.require_whole(fd, name)
                 status = os.fstat(fd)
+                if _has_holes(fd, status):
+                    holes.append(name)
             devices.add(status.st_dev)
-            if status.st_blocks * BLOCK_BYTES < status.st_size:
-                holes.append(name)
     return _allocation_problem(pool, holes) + _device_problem(pool, devices)
+
+
+def _has_holes(fd: int, status: os.stat_result) -> bool:
+    if status.st_blocks * BLOCK_BYTES < status.st_size:
+        return True
+    # Room that is only reserved, as by a download, counts as allocated and is read as zeros all the
+    # same, without the device.
+    return os.lseek(fd, 0, os.SEEK_HOLE) < status.st_size
 
 
 def _allocation_problem(pool: Pool, holes: list[str]) -> list[str]:
@@ -210,7 +242,7 @@ def _allocation_problem(pool: Pool, holes: list[str]) -> list[str]:
     return [
         f"{pool.root / holes[0]}: is not fully allocated on its device, as are {len(holes)} of "
         f"{len(pool.files())} files: sparse, compressed or still being written, so that parts "
-        "would be read at the speed of memory; make the pool again"
+        f"would be read at the speed of memory; {pool.remedy}"
     ]
 
 
@@ -222,13 +254,3 @@ def _device_problem(pool: Pool, devices: set[int]) -> list[str]:
         f"{pool.root}: its files lie on several devices ({names}) and only one can be measured; "
         "put the whole pool on one file system"
     ]
-
-
-def extent_pages(table: ExtentTable, page_bytes: int) -> NDArray[np.int64]:
-    """Pages that each expert's extents touch; a page shared by two experts counts for both."""
-    offset = table.extents["offset"].astype(np.int64)
-    length = table.extents["length"].astype(np.int64)
-    touched = (offset + length + page_bytes - 1) // page_bytes - offset // page_bytes
-    before = np.concatenate(([0], np.cumsum(np.where(length > 0, touched, 0))))
-    start = table.expert_start.astype(np.int64)
-    return np.asarray(before[start[1:]] - before[start[:-1]], dtype=np.int64)

@@ -9,9 +9,9 @@ import pytest
 
 from pagetier.tiers.create import create_pool
 from pagetier.tiers.filesystem import memory_file_system
-from pagetier.tiers.pool import Pool
+from pagetier.tiers.pool import UniformPool
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def make(disk: Path) -> MakePool:
         expert_bytes: int = 4097,
         seed: int = 11,
         name: str = "pool",
-    ) -> Pool:
+    ) -> UniformPool:
         return create_pool(disk / name, layers, experts, expert_bytes, layout, seed)
 
     return make_pool

@@ -11,12 +11,12 @@ from pagetier.analysis.errors import InputError
 from pagetier.native import content
 from pagetier.tiers.check import BadExpert, check_pool
 from pagetier.tiers.evict import resident_bytes
-from pagetier.tiers.pool import Pool
+from pagetier.tiers.pool import UniformPool
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 
 
-def flip(pool: Pool, expert: int, offset: int) -> None:
+def flip(pool: UniformPool, expert: int, offset: int) -> None:
     """Changes one bit of an expert on file."""
     name, start = pool.locate(expert)
     with open(pool.root / name, "r+b") as file:

@@ -17,9 +17,9 @@ from pagetier.native import content
 from pagetier.tiers.check import check_pool
 from pagetier.tiers.create import create_pool
 from pagetier.tiers.evict import resident_bytes
-from pagetier.tiers.pool import Pool, open_pool
+from pagetier.tiers.pool import UniformPool, open_pool
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 ROOT = Path(__file__).resolve().parents[2]
 
 # Makes a pool and stops for good in its first report of progress, before the pool is published.

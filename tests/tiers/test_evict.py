@@ -14,9 +14,9 @@ from pagetier.analysis.errors import InputError
 from pagetier.native.residency import page_bytes
 from pagetier.tiers import evict
 from pagetier.tiers.evict import Eviction, evict_pool, require_unmapped, resident_bytes
-from pagetier.tiers.pool import Pool, open_pool
+from pagetier.tiers.pool import UniformPool, open_pool
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 PROC = Path("/proc")
 
 # Holds a file as told until its standard input ends.
@@ -58,7 +58,7 @@ def pages(size: int) -> int:
     return -(-size // page_bytes())
 
 
-def warm(pool: Pool) -> None:
+def warm(pool: UniformPool) -> None:
     for name in pool.files():
         (pool.root / name).read_bytes()
 

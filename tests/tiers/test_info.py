@@ -9,9 +9,9 @@ from pagetier.native.residency import page_bytes
 from pagetier.tiers import evict
 from pagetier.tiers.evict import evict_pool
 from pagetier.tiers.info import pool_info
-from pagetier.tiers.pool import Pool
+from pagetier.tiers.pool import UniformPool
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 
 
 def test_facts_of_one_file_per_expert(make: MakePool, empty_proc: Path) -> None:
@@ -25,11 +25,18 @@ def test_facts_of_one_file_per_expert(make: MakePool, empty_proc: Path) -> None:
         "expert_bytes": {"min": 4099, "max": 4099, "mean": 4099.0},
         "pool_bytes": 24594,
         "files": 6,
-        "spine_bytes": None,
         "alignment": page_bytes(),
         "layout": "files",
-        "seed": 5,
         "digest": pool.digest,
+        "extents": 6,
+        "extents_per_expert": {"min": 1, "max": 1},
+        "aligned_extents": {"512": 0, "4096": 0, "page": 0},
+        "page_bytes": page_bytes(),
+        "page_rounded_bytes": 6 * -(-4099 // page_bytes()) * page_bytes(),
+        "pages": 6 * -(-4099 // page_bytes()),
+        "shared_pages": 0,
+        "spine_bytes": None,
+        "seed": 5,
         "resident_bytes": -(-4099 // page_bytes()) * page_bytes(),
     }
     assert json.loads(json.dumps(pool_info(pool))) == pool_info(pool)

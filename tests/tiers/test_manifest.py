@@ -100,7 +100,7 @@ def test_missing_and_unknown_fields_are_named() -> None:
         parse(GOOD | {"files": ["../../etc/passwd"]})
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", 1.0, True, None])
+@pytest.mark.parametrize("version", [0, 3, "1", "2", 2.0, 1.0, True, None])
 def test_an_unknown_version_says_what_to_do(version: Any) -> None:
     with pytest.raises(
         InputError, match=r"field version is .* use the pagetier that made the pool"

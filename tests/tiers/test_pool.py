@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from pagetier.analysis.errors import InputError
 from pagetier.native.reader import EXTENT_DTYPE, ExtentTable
 from pagetier.tiers.manifest import encode_manifest, make_manifest, manifest_digest
-from pagetier.tiers.pool import Pool, extent_pages, open_pool, storage_problems
+from pagetier.tiers.pages import extent_pages
+from pagetier.tiers.pool import UniformPool, open_pool, storage_problems
 
-MakePool = Callable[..., Pool]
+MakePool = Callable[..., UniformPool]
 
 
-def virtual_pool(layers: int, experts: int, expert_bytes: int, layout: str) -> Pool:
+def virtual_pool(layers: int, experts: int, expert_bytes: int, layout: str) -> UniformPool:
     manifest = make_manifest(layers, experts, expert_bytes, layout, 0)
-    return Pool(Path("/pool"), manifest, manifest_digest(encode_manifest(manifest)))
+    return UniformPool(Path("/pool"), manifest_digest(encode_manifest(manifest)), manifest)
 
 
 @pytest.mark.parametrize("layout", ["files", "flat"])
