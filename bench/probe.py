@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from pagetier.analysis.errors import CapabilityError
 from pagetier.bench.device import Device, resolve
-from pagetier.bench.kernel.diskstats import read_diskstats
+from pagetier.bench.kernel.diskstats import SECTOR_BYTES
 from pagetier.bench.kernel.procio import read_process_io
+from pagetier.bench.kernel.text import read_text
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.cgroups.roots import Roots
 from pagetier.native.reader import Reader
@@ -101,7 +102,8 @@ def _affordable_bytes(roots: Roots, sample_bytes: int) -> int:
 
 
 def _plan(pool: Pool, sample_bytes: int) -> _SequentialPlan:
-    count = min(max(sample_bytes // pool.expert_bytes, 1), pool.total_experts)
+    ends = np.cumsum(pool.expert_sizes)
+    count = max(int(np.searchsorted(ends, sample_bytes, "right")), 1)
     return _SequentialPlan(
         experts=np.arange(count, dtype=np.uint32),
         record_start=np.array([0, count], dtype=np.uint64),
@@ -127,15 +129,14 @@ def _replay(
 
 
 def _counters(device: Device, roots: Roots) -> tuple[int, int | None]:
-    disks = read_diskstats(roots.proc) or {}
-    line = disks.get((device.major, device.minor))
-    if line is None:
+    counters = device.counters(read_text(roots.proc / "diskstats") or "")
+    if counters is None:
         raise CapabilityError(
-            f"{roots.proc / 'diskstats'}: has no line for {device.name} ({device.number}), so its "
-            "reads cannot be counted; put the pool on another disk"
+            f"{roots.proc / 'diskstats'}: has no line for each of {', '.join(device.leaf_names)}, "
+            "so their reads cannot be counted; put the pool on another disk"
         )
     own = read_process_io(roots.proc, os.getpid())
-    return line.read_bytes, None if own is None else own.read_bytes
+    return int(counters["sectors_read"]) * SECTOR_BYTES, None if own is None else own.read_bytes
 
 
 def _not_cold(cold: _Pass) -> str | None:

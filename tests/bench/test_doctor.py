@@ -218,3 +218,48 @@ def test_host_facts(roots: Roots, tmp_path: Path) -> None:
 
 def test_host_facts_without_a_device(roots: Roots) -> None:
     assert host_facts(roots, None)["device"] is None
+
+
+def test_more_findings_of_the_host(roots: Roots, pool: Pool) -> None:
+    write(roots.sys / "module/zswap/parameters/enabled", "Y\n")
+    write(roots.proc / "vmstat", "pgsteal_proactive 77\n")
+    write(roots.proc / "32/comm", "senpai\n")
+    (roots.proc / "32/fd").mkdir()
+    mounts = (roots.proc / "self/mountinfo").read_text()
+    write(roots.proc / "self/mountinfo", f"{mounts}3 1 0:5 / /sys ro - sysfs sysfs rw\n")
+    items = by_name(doctor(roots, pool))
+    assert "zswap is on" in items["compressed swap"]["found"]
+    assert items["users of memory.reclaim"]["found"] == (
+        "senpai (pid 32); 77 pages stolen that way since boot"
+    )
+    assert items["writable /sys"]["ok"] is False
+    assert items["transparent huge pages"]["found"] == "madvise"
+    assert items["memory nodes"]["found"] == "one node"
+    assert items["real /proc"]["ok"] is True
+    assert items["stored bytes"]["found"] == "stored as they are"
+    assert items["page cache in sight"]["ok"] is True
+    assert items["writers to the pool"]["ok"] is True
+
+
+def test_a_pool_that_somebody_writes_to_stops_every_cell(roots: Roots, pool: Pool) -> None:
+    (roots.proc / "33/fd").mkdir(parents=True)
+    write(roots.proc / "33/comm", "wget\n")
+    (roots.proc / "33/fd/4").symlink_to(pool.root / pool.files()[0])
+    write(roots.proc / "33/fdinfo/4", "flags:\t0100001\n")
+    document = doctor(roots, pool)
+    assert by_name(document)["writers to the pool"]["found"] == "open for writing by wget (pid 33)"
+    stopped = [item["name"] for item in requirements_for(document, "none", "page-cache")]
+    assert "writers to the pool" in stopped
+
+
+def test_a_disk_named_by_the_user(roots: Roots, pool: Pool) -> None:
+    write(roots.proc / "self/mountinfo", "1 0 0:39 / / rw - zfs tank/pool rw\n")
+    number = pool.root.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    (roots.sys / "dev/block/8:0").symlink_to(roots.sys / f"dev/block/{device}")
+    document = doctor(roots, pool, named=["8:0"])
+    assert by_name(document)["device"]["ok"] is True
+    assert by_name(document)["device"]["found"].endswith(", as named")
+    assert document["device"]["given"] is True
+    bad = by_name(doctor(roots, pool, named=["8:9"]))["device"]
+    assert bad["ok"] is False and "no such block device" in bad["found"]
