@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h) native/build_core.py
 
-.PHONY: run test perf lint clean
+.PHONY: run test fuzz perf lint clean
 
 # A rejected cell (exit 1) is a finding that the table explains, no failure of the command.
 run: $(STAMP)
@@ -15,13 +15,23 @@ run: $(STAMP)
 
 test: $(STAMP)
 	.ci/need toolchain
+	.ci/need live
 	.ci/need lab
+	.ci/need browser
 	-$(BIN)/pagetier lab setup >&2
 	$(BIN)/pytest
 
+# So many seconds for each importer and for the parser in C.
+fuzz: $(STAMP)
+	.ci/need toolchain
+	$(BIN)/python tests/fuzz/run.py --seconds $(or $(FUZZ_SECONDS),60)
+
+# Every benchmark runs; those that missed a bar are named at the end.
 perf: $(STAMP)
 	.ci/need perf
-	$(BIN)/python tests/perf/bench_reader.py
+	@missed=; for bench in tests/perf/bench_*.py; do \
+	    echo "== $$bench"; $(BIN)/python $$bench || missed="$$missed $$bench"; \
+	done; [ -z "$$missed" ] || { echo "a bar was missed:$$missed" >&2; exit 1; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

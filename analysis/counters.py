@@ -55,16 +55,24 @@ def process_read_bytes(replay: Pass) -> int | None:
 
 
 def scope_read_bytes(replay: Pass) -> int | None:
-    """Bytes that the scope read from the pool's device, by the io controller."""
-    major, minor = number(replay.after, "device", "major"), number(replay.after, "device", "minor")
-    if major is None or minor is None:
-        return None
+    """Bytes that the scope read from the pool's disks, by the io controller."""
     counts = [_scope_io(snapshot) for snapshot in (replay.before, replay.after)]
-    if counts[0] is None or counts[1] is None:
+    disks = _disks(replay.after)
+    if not disks or counts[0] is None or counts[1] is None:
         return None
-    # A device has no line before its first read by the scope: that absence is a true 0.
-    device = f"{major}:{minor}"
-    return int(counts[1].get(device, 0)) - int(counts[0].get(device, 0))
+    # A disk has no line before its first read by the scope: that absence is a true 0.
+    return sum(int(counts[1].get(disk, 0)) - int(counts[0].get(disk, 0)) for disk in disks)
+
+
+def _disks(snapshot: Snapshot) -> list[str]:
+    """MAJ:MIN of the pool's disks; several stand one by one beside their sum."""
+    device = snapshot.get("device")
+    if not isinstance(device, Mapping):
+        return []
+    numbers = [
+        (number(disk, "major"), number(disk, "minor")) for disk in device.get("leaves", [device])
+    ]
+    return [f"{major}:{minor}" for major, minor in numbers if None not in (major, minor)]
 
 
 def _scope_io(snapshot: Snapshot) -> Mapping[str, int] | None:

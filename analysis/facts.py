@@ -19,6 +19,7 @@ from pagetier.analysis.counters import (
     scope_read_bytes,
     series,
 )
+from pagetier.analysis.hint_counts import Hints
 from pagetier.analysis.results import Cell, Pass
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Ledger",
     "Reclaim",
     "Spread",
+    "arena_bytes",
     "derive_cell",
     "effective_capacity",
     "in_extent_bytes",
@@ -79,8 +81,9 @@ class Reclaim:
 class Ledger:
     """Where the device's bytes went: their sum is the device's count.
 
-    first and repeat: absent just before the read that wanted them.  over_read: the rest of what the
-    replaying process read.  residual: the scope's count less the process's.  foreign: what is left.
+    first and repeat: absent just before the read that wanted them.  prefetch: absent before a hint
+    and there after it.  over_read: the rest of what the replaying process read.  residual: the
+    scope's count less the process's.  foreign: what is left.
     Without a count of the scope, foreign holds the residual too, and residual is None.
     """
 
@@ -115,12 +118,15 @@ class CellFacts:
     foreign_bytes: int | None
     foreign_share: float | None
     served_fraction: float | None
+    served_arena: float | None
+    served_page_cache: float | None
     served_fraction_device: float | None
     accepted_tokens: int | None
     s_per_accepted_token: float | None
     locked_share: float | None
     reclaim: Reclaim | None
     reclaim_counters: tuple[Reclaim, ...]
+    hints: Hints | None
     ledger: Ledger
 
     def per_iteration(self, value: int | None) -> float | None:
@@ -147,8 +153,10 @@ def derive_cell(cell: Cell) -> CellFacts:
     first = _total(measured, lambda row: row.first_bytes)
     repeat = _total(measured, lambda row: row.repeat_bytes)
     in_extent = in_extent_bytes(measured)
-    nominal = _miss_bytes(cell, _nominal_misses(cell, measured))
-    over_read, foreign = minus(process, in_extent), minus(device, process)
+    nominal = _miss_bytes(cell, "nominal_miss_bytes", _nominal_misses(cell, measured))
+    hints, arena = Hints.of(measured), arena_bytes(measured)
+    prefetch = 0 if hints is None else hints.brought_bytes
+    over_read, foreign = minus(minus(process, in_extent), prefetch), minus(device, process)
     tokens = number(cell.facts, "accepted_tokens")
     wall_ns = _total(measured, lambda row: row.wall_ns)
     reclaim_counters = _reclaim(measured)
@@ -163,7 +171,9 @@ def derive_cell(cell: Cell) -> CellFacts:
         repeat_bytes=repeat,
         in_extent_bytes=in_extent,
         nominal_miss_bytes=nominal,
-        effective_miss_bytes=_miss_bytes(cell, number(cell.facts, "effective_misses")),
+        effective_miss_bytes=_miss_bytes(
+            cell, "effective_miss_bytes", number(cell.facts, "effective_misses")
+        ),
         effective_capacity=effective_capacity(measured),
         amplification=ratio(device, nominal),
         in_extent_amplification=ratio(in_extent, nominal),
@@ -172,6 +182,8 @@ def derive_cell(cell: Cell) -> CellFacts:
         foreign_bytes=foreign,
         foreign_share=ratio(foreign, device),
         served_fraction=ratio(minus(demand, in_extent), demand),
+        served_arena=ratio(arena, demand),
+        served_page_cache=ratio(minus(minus(demand, arena), in_extent), demand),
         served_fraction_device=ratio(minus(demand, device), demand),
         accepted_tokens=tokens,
         s_per_accepted_token=None if wall_ns is None else ratio(wall_ns / 1e9, tokens),
@@ -180,7 +192,8 @@ def derive_cell(cell: Cell) -> CellFacts:
         ),
         reclaim=_chosen(cell, reclaim_counters),
         reclaim_counters=reclaim_counters,
-        ledger=_ledger(first, repeat, over_read, device, process, scope),
+        hints=hints,
+        ledger=_ledger(first, repeat, over_read, prefetch, device, process, scope),
     )
 
 
@@ -201,27 +214,37 @@ def in_extent_bytes(replay: Pass) -> int | None:
     return None if first is None or repeat is None else first + repeat
 
 
-def _nominal_misses(cell: Cell, measured: Pass) -> int | None:
-    rows = _total(measured, lambda row: row.nominal_misses)
-    return number(cell.facts, "nominal_misses") if rows is None else rows
-
-
-def _miss_bytes(cell: Cell, misses: int | None) -> int | None:
-    expert_bytes = number(cell.facts, "expert_bytes")
-    return None if misses is None or expert_bytes is None else misses * expert_bytes
-
-
 def _ledger(
     first: int | None,
     repeat: int | None,
     over_read: int | None,
+    prefetch: int | None,
     device: int | None,
     process: int | None,
     scope: int | None,
 ) -> Ledger:
     foreign = minus(device, process if scope is None else scope)
-    # No tier of this version gives hints, so there is nothing that a hint could have brought.
-    return Ledger(first, repeat, over_read, 0, foreign, residual=minus(scope, process))
+    return Ledger(first, repeat, over_read, prefetch, foreign, residual=minus(scope, process))
+
+
+def arena_bytes(replay: Pass) -> int | None:
+    """Bytes that the arena served; 0 of a pass without one."""
+    counted = replay.result.get("arena_bytes") is not None
+    return number(replay.result, "arena_bytes") if counted else 0
+
+
+def _nominal_misses(cell: Cell, measured: Pass) -> int | None:
+    rows = _total(measured, lambda row: row.nominal_misses)
+    return number(cell.facts, "nominal_misses") if rows is None else rows
+
+
+def _miss_bytes(cell: Cell, known: str, misses: int | None) -> int | None:
+    """As it was simulated where the experts' sizes differ, else so many experts."""
+    missed_bytes = number(cell.facts, known)
+    if missed_bytes is not None:
+        return missed_bytes
+    expert_bytes = number(cell.facts, "expert_bytes")
+    return None if misses is None or expert_bytes is None else misses * expert_bytes
 
 
 # ---- memory -------------------------------------------------------------------------------------

@@ -9,16 +9,31 @@ averaged; they are listed with their reasons.  Simulated columns say so; a missi
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from pagetier.analysis.counters import number
 from pagetier.analysis.derive import CellFacts, Spread, derive_cell
+from pagetier.analysis.hint_counts import Hints
+from pagetier.analysis.naming import (
+    mapping,
+    mglru_enabled,
+    prefetch_name,
+    reclaim_name,
+    tier_name,
+)
+from pagetier.analysis.render_json import report_json
 from pagetier.analysis.results import Cell, Results
 from pagetier.analysis.units import format_bytes
 
-__all__ = ["COLUMNS", "cells_table", "markdown_block", "report_json"]
+__all__ = [
+    "COLUMNS",
+    "cells_table",
+    "markdown_block",
+    "prefetch_name",
+    "reclaim_name",
+    "report_json",
+]
 
 COLUMNS = (
     "tier",
@@ -53,6 +68,10 @@ _LEGEND = (
     "locked: share of the host's memory that the balloon held. scan/steal: pages scanned per page"
     " reclaimed, an indicator: of kswapd and direct reclaim (vmstat), under a wall of the scope"
     " (memory.stat) or of all file reclaim (vmstat); MGLRU counts scans as classic LRU does not.",
+    "served by arena: that part of served which came from locked memory, the rest from the page"
+    " cache. time / page cache: s/it to that of the page cache with the same budget and without"
+    " hints. resident / hinted: bytes in the page cache just after a hint to the bytes it named;"
+    " hinted, then used: of the bytes that hints brought, those still there at the next read.",
     "n: kept repetitions; each s/it is the median of a measured pass, its bracket min-max over n"
     " repetitions. Warm-up passes and rejected cells are in no figure. GB = 10^9 B.",
 )
@@ -66,6 +85,7 @@ class _Row:
     mglru: str
     cells: tuple[Cell, ...]
     facts: tuple[CellFacts, ...]  # of the kept cells
+    base_s: float | None = None  # s/it of the page cache beside it, where other tiers are
 
     @property
     def kept(self) -> int:
@@ -121,8 +141,62 @@ def _number(value: float | None) -> str:
     return "n/a" if value is None else f"{value:.2f}"
 
 
+def _served_by_arena(row: "_Row") -> str:
+    """Of the demand; the rest of what was served came from the page cache."""
+    arena = row.spec.get("arena") is not None
+    return _percent(_median(row, lambda facts: facts.served_arena)) if arena else "n/a"
+
+
+def _hint_figure(figure: Callable[[Hints], float | None]) -> Callable[[CellFacts], float | None]:
+    return lambda facts: None if facts.hints is None else figure(facts.hints)
+
+
+def _hints_given(row: "_Row") -> str:
+    """Submitted, overwritten before the worker took them, completed."""
+    counts = [
+        _median(row, _hint_figure(figure))
+        for figure in (lambda h: h.submitted, lambda h: h.overwritten, lambda h: h.completed)
+    ]
+    return "n/a" if None in counts else "/".join(f"{count:.0f}" for count in counts)
+
+
+def _hints_resident(row: "_Row") -> str:
+    return _percent(_median(row, _hint_figure(lambda hints: hints.resident_share)))
+
+
+def _hints_used(row: "_Row") -> str:
+    """Of the bytes that hints brought, those that were still there at the expert's next read."""
+    return _percent(_median(row, _hint_figure(lambda hints: hints.used_share)))
+
+
+def _time_ratio(row: "_Row") -> str:
+    """To the row of the page cache that differs from this one in tier and advisor alone."""
+    own = _repetition_medians(row)
+    if row.base_s is None or own is None:
+        return "n/a"
+    return f"{own.median / row.base_s:.2f}x"
+
+
+def _prefetch_text(row: "_Row") -> str:
+    return prefetch_name(row.spec) or "none"
+
+
+def _spine_text(row: "_Row") -> str:
+    spine = row.spec.get("spine_bytes")
+    return "n/a" if spine is None else format_bytes(spine)
+
+
+def _arena_table(row: "_Row") -> str:
+    arena = mapping(row.spec.get("arena"))
+    return PurePath(str(arena["table"])).name if "table" in arena else "n/a"
+
+
 _DIFFERING = (
     _Column("MGLRU", lambda row: row.mglru),
+    _Column("arena table", _arena_table),
+    _Column("spine", _spine_text),
+    _Column("prefetch", _prefetch_text),
+    _Column("read_ahead_kb", _of_spec("read_ahead_kb")),
     _Column("read", _of_spec("read")),
     _Column("threads", _of_spec("threads")),
     _Column("barrier", _of_spec("barrier")),
@@ -130,7 +204,15 @@ _DIFFERING = (
     _Column("balloon order", _of_spec("balloon_order")),
     _Column("balloon huge pages", _of_spec("balloon_huge_pages")),
 )
-_TELLING = (_Column("locked", _locked), _Column("scan/steal", _scan_to_steal))
+_TELLING = (
+    _Column("locked", _locked),
+    _Column("scan/steal", _scan_to_steal),
+    _Column("time / page cache", _time_ratio),
+    _Column("hints given/overwritten/done", _hints_given),
+    _Column("resident / hinted", _hints_resident),
+    _Column("hinted, then used", _hints_used),
+    _Column("served by arena", _served_by_arena),
+)
 
 
 def _rows(results: Results) -> list[_Row]:
@@ -148,28 +230,43 @@ def _rows(results: Results) -> list[_Row]:
         )
         for (_, mglru), cells in groups.items()
     ]
-    return sorted(rows, key=_place)
+    return sorted(_beside_page_cache(rows), key=_place)
+
+
+def _beside_page_cache(rows: list[_Row]) -> list[_Row]:
+    """Rows with the time of the plain page cache that they compare with; of nothing else none."""
+    times = {
+        _comparable(row): spread.median
+        for row in rows
+        if _is_plain(row) and (spread := _repetition_medians(row)) is not None
+    }
+    compared = {_comparable(row) for row in rows if not _is_plain(row)}
+    return [
+        replace(row, base_s=times.get(_comparable(row)) if _comparable(row) in compared else None)
+        for row in rows
+    ]
+
+
+def _is_plain(row: _Row) -> bool:
+    return row.spec.get("tier") == "page-cache" and row.spec.get("prefetch") is None
+
+
+def _comparable(row: _Row) -> str:
+    """What must be equal of two rows whose times are compared."""
+    left_out = ("repetition", "tier", "arena", "prefetch")
+    spec = {key: value for key, value in row.spec.items() if key not in left_out}
+    return json.dumps([spec, row.mglru], sort_keys=True)
 
 
 def _mglru_state(cell: Cell, host: Mapping[str, Any]) -> str:
-    return {True: "on", False: "off", None: "n/a"}[_mglru_enabled(cell, host)]
-
-
-def _mglru_enabled(cell: Cell, host: Mapping[str, Any]) -> bool | None:
-    """As read back in the cell; of one that did not get so far, as it was asked for."""
-    mask = number(cell.facts, "mglru", "during")
-    if mask is not None:
-        return bool(mask & 1)
-    if cell.spec.get("mglru") in ("on", "off"):
-        return bool(cell.spec["mglru"] == "on")
-    enabled = _mapping(host.get("mglru")).get("enabled")
-    return enabled if isinstance(enabled, bool) else None
+    return {True: "on", False: "off", None: "n/a"}[mglru_enabled(cell, host)]
 
 
 def _place(row: _Row) -> tuple[Any, ...]:
     """Unlimited cells first, then each mechanism from large to small."""
     capacity = row.spec.get("capacity_bytes")
-    names = [str(row.spec.get(key)) for key in ("tier", "layout", "advice", "pool")]
+    names = [tier_name(row.spec), prefetch_name(row.spec)]
+    names += [str(row.spec.get(key)) for key in ("layout", "advice", "pool")]
     mechanism = str(row.spec.get("mechanism"))
     return mechanism != "none", mechanism, -(capacity or 0), *names, row.mglru
 
@@ -177,7 +274,7 @@ def _place(row: _Row) -> tuple[Any, ...]:
 def _texts(row: _Row) -> tuple[str, ...]:
     capacity = row.spec.get("capacity_bytes")
     return (
-        str(row.spec.get("tier", "n/a")),
+        tier_name(row.spec),
         str(row.spec.get("mechanism", "n/a")),
         "no limit" if capacity is None else format_bytes(capacity),
         _effective(row),
@@ -248,7 +345,8 @@ def _factor(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.1%}"
+    # Rounded first: whole pages of an unaligned demand are a share a little below 0.
+    return "n/a" if value is None else f"{round(value, 3) + 0.0:.1%}"
 
 
 def _verdict(row: _Row) -> str:
@@ -290,7 +388,7 @@ def markdown_block(results: Results) -> str:
 
 def host_rows(results: Results) -> list[tuple[str, str]]:
     """Facts that a figure depends on, and hashes of what was replayed; n/a where unknown."""
-    host, device = results.host, _mapping(results.host.get("device"))
+    host, device = results.host, mapping(results.host.get("device"))
     meta = results.meta
     facts: list[tuple[str, object]] = [
         ("kernel", host.get("kernel")),
@@ -321,26 +419,21 @@ def _reclaim_of_all(results: Results) -> str | None:
     return f"differs by cell: {', '.join(known)}"
 
 
-def reclaim_name(cell: Cell, host: Mapping[str, Any]) -> str | None:
-    """The reclaim implementation at work in a cell; None when it was not found out."""
-    enabled = _mglru_enabled(cell, host)
-    if enabled:
-        return "MGLRU"
-    if _mapping(host.get("mglru")).get("available") is False:
-        return "classic LRU (no MGLRU in this kernel)"
-    return None if enabled is None else "classic LRU (MGLRU off)"
-
-
 def _rejection(cell: Cell) -> str:
     spec = cell.spec
     capacity = spec.get("capacity_bytes")
     limit = "no limit" if capacity is None else format_bytes(capacity)
     mglru = f" MGLRU {spec['mglru']}," if spec.get("mglru") in ("on", "off") else ""
     what = (
-        f"{spec.get('tier')}, {spec.get('mechanism')} {limit}, {_layout(spec)},{mglru}"
-        f" advice {spec.get('advice')}, repetition {spec.get('repetition')}"
+        f"{tier_name(spec)}, {spec.get('mechanism')} {limit}, {_layout(spec)},{mglru}"
+        f" advice {spec.get('advice')},{_prefetch_of(spec)} repetition {spec.get('repetition')}"
     )
     return f"- {_plain(what)}: {_plain('; '.join(cell.reasons) or 'no reason stored')}"
+
+
+def _prefetch_of(spec: Mapping[str, Any]) -> str:
+    name = prefetch_name(spec)
+    return f" prefetch {name}," if name else ""
 
 
 def _not_run(item: Mapping[str, Any]) -> str:
@@ -371,107 +464,3 @@ def _listed(values: object) -> str | None:
     if not isinstance(values, list):
         return None
     return ", ".join(map(str, values)) or "none found"
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-# ---- JSON ---------------------------------------------------------------------------------------
-
-_LEDGER_METHODS = {
-    "first": "residency of each extent just before its read, never read before in this cell",
-    "repeat": "residency of each extent just before its read, read before in this cell",
-    "over_read": "process read_bytes - first - repeat",
-    "prefetch": "no hints are given by this tier",
-    "foreign": "device sectors x 512 - scope io, or - process read_bytes without a scope's count",
-    "residual": "scope io - process read_bytes",
-}
-
-
-def report_json(results: Results) -> dict[str, Any]:
-    """The document of ``report --json``: every figure of every cell, None where unknown."""
-    return {
-        "campaign": {**dict(results.campaign), "sha256": results.meta.get("campaign_sha256")},
-        "host": dict(results.host),
-        "cells": [_cell_json(cell, reclaim_name(cell, results.host)) for cell in results.cells],
-    }
-
-
-def _cell_json(cell: Cell, implementation: str | None) -> dict[str, Any]:
-    facts = derive_cell(cell)
-    return {
-        "id": cell.id,
-        **{key: cell.spec.get(key) for key in _SPEC_KEYS},
-        "mglru_mask": number(cell.facts, "mglru", "during"),
-        "state": cell.state,
-        "reasons": list(cell.reasons),
-        "labels": list(cell.labels),
-        "iterations": facts.iterations,
-        **_figures(facts),
-        **_reclaim_json(facts, implementation),
-        "ledger": _ledger_json(facts),
-        "enforced": dict(cell.enforced),
-    }
-
-
-_SPEC_KEYS = (
-    "tier",
-    "mechanism",
-    "capacity_bytes",
-    "mglru",
-    "repetition",
-    "layout",
-    "pool",
-    "advice",
-    "read",
-    "threads",
-    "barrier",
-    "headroom",
-)
-
-
-def _figures(facts: CellFacts) -> dict[str, Any]:
-    spread = facts.iteration_s
-    return {
-        "iteration_s": {
-            "median": None if spread is None else spread.median,
-            "min": None if spread is None else spread.min,
-            "max": None if spread is None else spread.max,
-        },
-        "demand_bytes_per_iteration": facts.per_iteration(facts.demand_bytes),
-        "device_bytes_per_iteration": facts.per_iteration(facts.device_bytes),
-        "nominal_miss_bytes_per_iteration": facts.per_iteration(facts.nominal_miss_bytes),
-        "effective_miss_bytes_per_iteration": facts.per_iteration(facts.effective_miss_bytes),
-        "in_extent_bytes_per_iteration": facts.per_iteration(facts.in_extent_bytes),
-        "effective_capacity_bytes": facts.effective_capacity.bytes,
-        "effective_capacity_source": facts.effective_capacity.source,
-        "amplification": facts.amplification,
-        "in_extent_amplification": facts.in_extent_amplification,
-        "over_read_share": facts.over_read_share,
-        "foreign_share": facts.foreign_share,
-        "served_fraction": facts.served_fraction,
-        "served_fraction_device": facts.served_fraction_device,
-        "accepted_tokens": facts.accepted_tokens,
-        "s_per_accepted_token": facts.s_per_accepted_token,
-    }
-
-
-def _reclaim_json(facts: CellFacts, implementation: str | None) -> dict[str, Any]:
-    reclaim = facts.reclaim
-    return {
-        "scan_pages": None if reclaim is None else reclaim.scan_pages,
-        "steal_pages": None if reclaim is None else reclaim.steal_pages,
-        "scan_to_steal": None if reclaim is None else reclaim.scan_to_steal,
-        "scan_to_steal_source": None if reclaim is None else reclaim.source,
-        "reclaim_implementation": implementation,
-        "reclaim_counters": [
-            {**asdict(counter), "scan_to_steal": counter.scan_to_steal}
-            for counter in facts.reclaim_counters
-        ],
-    }
-
-
-def _ledger_json(facts: CellFacts) -> dict[str, Any]:
-    terms = {name: facts.per_iteration(value) for name, value in asdict(facts.ledger).items()}
-    return {**terms, "obtained": _LEDGER_METHODS}

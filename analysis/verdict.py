@@ -8,9 +8,9 @@ on a cell that may still be kept.  What the evidence for a rule needs and the ho
 where no verdict is possible without it.
 
 Keys of `cell.facts` read here, all optional: failure (text), problems (list of texts), oom_kills
-(list of texts), kernel_log_lost, scope_alive (bool), hints_failed, reads_per_pass,
-demand_bytes_per_pass, distinct_bytes_per_pass, expert_bytes, eviction {proven, reason},
-mglru {during, after, min_ttl_ms}, labels (list of texts).
+(list of texts), kernel_log_lost, scope_alive (bool), reads_per_pass, demand_bytes_per_pass,
+distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, budget {page_cache_bytes},
+admits, mglru {during, after, min_ttl_ms}, labels (list of texts); `verdict_tiers` reads more.
 Keys of `cell.enforced`: limit_bytes, locked_bytes.
 """
 
@@ -28,9 +28,10 @@ from pagetier.analysis.counters import (
     scope_read_bytes,
     series,
 )
-from pagetier.analysis.facts import in_extent_bytes, minus
+from pagetier.analysis.facts import arena_bytes, in_extent_bytes, minus
 from pagetier.analysis.results import Cell, Pass
 from pagetier.analysis.units import format_bytes
+from pagetier.analysis.verdict_tiers import tier_reasons, tier_remarks
 
 __all__ = ["Limits", "Verdict", "judge"]
 
@@ -151,14 +152,21 @@ def _charged_elsewhere(cell: Cell, limits: Limits) -> Iterator[str]:
 
 
 def _served_bytes(measured: Pass) -> int | None:
-    demand = sum(row.bytes for row in measured.iterations)
+    demand = _pool_demand(measured)
     brought = in_extent_bytes(measured)
     return minus(demand, process_read_bytes(measured) if brought is None else brought)
 
 
+def _pool_demand(replay: Pass) -> int | None:
+    """Bytes asked of the pool: what the arena serves is none of its business."""
+    return minus(sum(row.bytes for row in replay.iterations), arena_bytes(replay))
+
+
 def _least_charge(cell: Cell, limits: Limits) -> float:
     """File pages that a cache which served anything must have held, with room for doubt."""
-    capacity = number(cell.spec, "capacity_bytes") or 0
+    capacity = number(cell.facts, "budget", "page_cache_bytes")
+    if capacity is None:
+        capacity = number(cell.spec, "capacity_bytes") or 0
     distinct = number(cell.facts, "distinct_bytes_per_pass")
     if distinct is not None:
         return limits.charge_share * min(capacity, distinct)
@@ -225,7 +233,7 @@ def _device_silent(cell: Cell, _: Limits) -> Iterator[str]:
     warm_up = cell.passes.get("warm-up")
     if warm_up is None or device_read_bytes(warm_up) != 0:
         return
-    demand = sum(row.bytes for row in warm_up.iterations)
+    demand = _pool_demand(warm_up)
     if demand:
         yield (
             f"the warm-up pass read {format_bytes(demand)} of a cold pool, the device counted 0 B:"
@@ -297,12 +305,6 @@ def _swapped(cell: Cell, _: Limits) -> Iterator[str]:
             yield f"{swapped_in} pages were swapped in during the {replay.name} pass"
 
 
-def _hints_failed(cell: Cell, _: Limits) -> Iterator[str]:
-    failed = number(cell.facts, "hints_failed")
-    if failed:
-        yield f"{failed} hints failed, so the cell measures fewer hints than it names"
-
-
 _Rule = Callable[[Cell, Limits], Iterator[str]]
 
 _RULES: tuple[_Rule, ...] = (
@@ -320,7 +322,7 @@ _RULES: tuple[_Rule, ...] = (
     _foreign,
     _counts_disagree,
     _swapped,
-    _hints_failed,
+    lambda cell, _: tier_reasons(cell),
 )
 
 
@@ -329,7 +331,8 @@ _RULES: tuple[_Rule, ...] = (
 
 def _wall_not_binding(cell: Cell, limits: Limits) -> Iterator[str]:
     limit = number(cell.enforced, "limit_bytes")
-    if cell.spec.get("mechanism") != "wall" or limit is None:
+    # A tier that keeps nothing in the page cache has no use for a wall.
+    if cell.spec.get("mechanism") != "wall" or limit is None or cell.facts.get("admits") is False:
         return
     peak, how = _peak(cell)
     if peak is None:
@@ -379,6 +382,7 @@ _REMARKS: tuple[_Rule, ...] = (
     _killed_elsewhere,
     _extent_unknown,
     _unused_protection,
+    lambda cell, _: tier_remarks(cell),
     _given,
 )
 

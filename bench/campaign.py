@@ -18,11 +18,13 @@ from pagetier.analysis.units import parse_bytes
 from pagetier.capacity.mglru import State
 
 __all__ = [
+    "ArenaOptions",
     "BalloonOptions",
     "Campaign",
     "CreatedPool",
     "GeneratedTrace",
     "PoolSource",
+    "PrefetchChoices",
     "TraceSource",
     "ValidityLimits",
     "Variation",
@@ -43,7 +45,16 @@ def _word(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _as_path(value: object) -> object:
+    return {"path": value} if isinstance(value, str) else value
+
+
 Bytes = Annotated[int, BeforeValidator(_bytes), Field(gt=0)]
+SpineBytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -100,20 +111,46 @@ class BalloonOptions(_Model):
     floor: Bytes = 2 << 30
 
 
+class ArenaOptions(_Model):
+    """What an arena holds: the most frequent experts of a table; `fraction` is the arena's share of
+    a hybrid, 0 to 1."""
+
+    table: str = "oracle"  # the plan's own counts, or the path of a trace or of a file of counts
+    fraction: Annotated[list[Share], BeforeValidator(_as_list), Field(min_length=1)] = [0.5]
+
+
+class PrefetchChoices(_Model):
+    """What the advisor hints, one record ahead, and how: each list is a factor of the cells."""
+
+    plan: Annotated[
+        list[Literal["none", "oracle", "recorded", "previous-token", "degraded"]],
+        BeforeValidator(_as_list),
+        Field(min_length=1),
+    ] = ["none"]
+    delivery: Annotated[
+        list[Literal["advice", "blocking"]], BeforeValidator(_as_list), Field(min_length=1)
+    ] = ["advice"]
+    chunk: Annotated[
+        list[Literal["safe", "whole"] | Bytes], BeforeValidator(_as_list), Field(min_length=1)
+    ] = ["safe"]
+    recall: Share = 0.65
+    trace: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    min_layer_recall: Share = 0.0
+
+    @model_validator(mode="after")
+    def _predictions_are_named(self) -> "PrefetchChoices":
+        if "recorded" in self.plan and self.trace is None:
+            raise ValueError("plan 'recorded' needs 'trace', the file of the predictions")
+        return self
+
+
 class ValidityLimits(_Model):
     """What a kept cell may show at most; see the verdict rules in the README."""
 
     foreign_share: Share = Limits().foreign_share
     disagreement_share: Share = Limits().disagreement_share
     peak_tolerance: Share = Limits().peak_tolerance
-
-
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-def _as_path(value: object) -> object:
-    return {"path": value} if isinstance(value, str) else value
 
 
 Mechanisms = Annotated[list[Literal["none", "balloon", "wall", "boot"]], Field(min_length=1)]
@@ -123,7 +160,12 @@ States = Annotated[
 Advices = Annotated[
     list[Literal["default", "random", "sequential"]], BeforeValidator(_as_list), Field(min_length=1)
 ]
-Read = Literal["pread", "mmap"]
+Tiers = Annotated[
+    list[Literal["page-cache", "arena", "hybrid", "direct", "dontcache", "drop-behind"]],
+    Field(min_length=1),
+]
+ReadAheadKb = Annotated[int, Field(ge=0, le=1 << 20)]
+Read = Literal["pread", "mmap", "populate"]
 Barrier = Literal["record", "iteration", "none"]
 Threads = Annotated[int, Field(gt=0, le=1024)]
 Headroom = Literal["auto"] | Bytes
@@ -132,14 +174,19 @@ Headroom = Literal["auto"] | Bytes
 class Variation(_Model):
     """What differs from the campaign's own keys in some further cells: one factor at a time."""
 
+    tiers: Tiers | None = None
     mechanisms: Mechanisms | None = None
     capacities: list[Bytes] | None = None
     mglru: States | None = None
     read: Read | None = None
     advice: Advices | None = None
+    read_ahead_kb: ReadAheadKb | None = None
     threads: Threads | None = None
     barrier: Barrier | None = None
     headroom: Headroom | None = None
+    arena: ArenaOptions | None = None
+    spine: SpineBytes | None = None
+    prefetch: PrefetchChoices | None = None
     balloon: BalloonOptions | None = None
 
 
@@ -155,15 +202,19 @@ class Campaign(_Model):
 
     trace: Annotated[TraceSource, BeforeValidator(_as_path)]
     pool: Pools
-    tiers: Annotated[list[Literal["page-cache"]], Field(min_length=1)] = ["page-cache"]
+    tiers: Tiers = ["page-cache"]
     mechanisms: Mechanisms = ["wall"]
     capacities: list[Bytes] = []
     mglru: States = ["keep"]
     read: Read = "pread"
     advice: Advices = ["default"]
+    read_ahead_kb: ReadAheadKb | None = None
     threads: Threads = 8
     barrier: Barrier = "record"
     headroom: Headroom = "auto"
+    arena: ArenaOptions = ArenaOptions()
+    spine: SpineBytes = 0
+    prefetch: PrefetchChoices = PrefetchChoices()
     balloon: BalloonOptions = BalloonOptions()
     variations: list[Variation] = []
     repetitions: Annotated[int, Field(gt=0)] = 1

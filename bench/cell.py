@@ -8,72 +8,44 @@ judge from evidence; restore everything on any exit.
 
 import contextlib
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pagetier.analysis.derive import Limits, effective_capacity, judge
-from pagetier.analysis.lru import lru_misses
+from pagetier.analysis.derive import judge
+from pagetier.analysis.errors import CapabilityError
+from pagetier.analysis.nominal import tier_misses
 from pagetier.analysis.plans import Plan
-from pagetier.analysis.results import Cell, Iteration, Pass, Sample
+from pagetier.analysis.results import Cell, Pass
+from pagetier.bench.cell_facts import budget_facts, effective_facts, hint_facts, plan_facts
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.device import Device
 from pagetier.bench.driver import Driver, WorkerFailure
-from pagetier.bench.estimate import capacity_experts
-from pagetier.bench.journal import Journal
+from pagetier.bench.enforcing import balloon_pids, charged, enforced, opened_scope
 from pagetier.bench.kernel.kmsg import KernelLog, oom_kills, open_kernel_log
+from pagetier.bench.kernel.text import read_count
+from pagetier.bench.readahead import read_ahead, safe_chunk_bytes
+from pagetier.bench.replay import Replay
+from pagetier.bench.shared import Bench, Observer
 from pagetier.bench.snapshot import Snapshots
-from pagetier.bench.timeline import Timeline
-from pagetier.bench.worker import write_job
-from pagetier.capacity.balloon import Balloon, BalloonEnforcement
-from pagetier.capacity.base import Enforcement, Mechanism
-from pagetier.capacity.boot import Boot
+from pagetier.bench.tiering import Holding
+from pagetier.bench.worker import TierJob, write_job
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.mglru import MglruKnob
-from pagetier.capacity.none import Unlimited
-from pagetier.capacity.wall import Wall
-from pagetier.cgroups.detect import Support
+from pagetier.capacity.procstatus import read_status
 from pagetier.cgroups.errors import CgroupError
-from pagetier.cgroups.roots import Roots
-from pagetier.cgroups.scope import Scope, open_scope
-from pagetier.tiers.evict import evict_pool
+from pagetier.tiers.evict import evict_pool, resident_bytes
+from pagetier.tiers.expected import Expected, expected_content
+from pagetier.tiers.kinds import TIERS
 from pagetier.tiers.pool import Pool
 
-__all__ = ["Bench", "Observer", "run_cell"]
+__all__ = ["run_cell"]
 
 # Warm-up compares the content of every n-th read; the measured pass is timed, so it compares none.
 # That every read returned its bytes is checked in both.
 VERIFY_EVERY = 64
-# Readahead that was started and not waited for completes within this time of the last read.
-SETTLE_S = 0.1
-
-
-class Observer(Protocol):
-    """Who is told how a cell is getting on."""
-
-    def start_pass(self, name: str) -> None: ...
-
-    def advance(self, event: dict[str, Any], device_bytes: int | None) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What the cells of one campaign share."""
-
-    roots: Roots
-    support: Support
-    device: Device
-    pools: dict[str, Pool]
-    plan: Plan
-    accepted_tokens: int | None
-    journal: Journal
-    limits: Limits
-    balloon_floor_bytes: int
-    job_dir: Path
-    warnings: dict[str, list[dict[str, Any]]]
 
 
 @dataclass(slots=True)
@@ -90,18 +62,22 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     """Measure and judge one cell; a cell that fails is returned as rejected with its reason."""
     started = _now()
     pool = bench.pools[spec.pool]
-    evidence = _Evidence(facts=_plan_facts(bench, spec, pool))
+    holding = Holding.of(spec, bench.plan, pool.size_of_experts, bench.advice)
+    evidence = _Evidence(facts=_facts(bench, spec, pool, holding))
+    expected = expected_content(pool, bench.plan.experts[::VERIFY_EVERY])  # reads: before evicting
     log = open_kernel_log()
     try:
-        with _mglru(bench, spec, evidence):
+        with _mglru(bench, spec, evidence), _read_ahead(bench, spec, evidence):
             evidence.facts["eviction"] = asdict(evict_pool(pool, bench.roots.proc))
-            _measure(bench, spec, pool, evidence, observer)
-    except (WorkerFailure, CapacityError, CgroupError) as error:
+            _measure(bench, spec, pool, holding, expected, evidence, observer)
+    except (WorkerFailure, CapabilityError, CapacityError, CgroupError) as error:
         evidence.facts["failure"] = str(error)
     if log is not None:
         evidence.facts |= _log_facts(log, evidence.pids)
+    evidence.facts |= hint_facts(evidence.passes)
     if "measured" in evidence.passes:
-        evidence.facts |= _effective_facts(bench, pool, evidence.passes["measured"])
+        measured = evidence.passes["measured"]
+        evidence.facts |= effective_facts(bench.plan, spec, pool, holding, measured)
     unjudged = Cell(
         id=spec.id,
         position=position,
@@ -140,6 +116,24 @@ def _noted(
     return bench.journal.entry(kind="mglru", mask=mask)
 
 
+@contextlib.contextmanager
+def _read_ahead(bench: Bench, spec: CellSpec, evidence: _Evidence) -> Iterator[None]:
+    """The window of the pool's device, from before the worker opens a file to its end."""
+    path = bench.device.read_ahead_path(bench.roots.sys)
+    before_kb = read_count(path)
+    evidence.facts["read_ahead_kb"] = before_kb
+    if spec.read_ahead_kb is None or before_kb is None:  # the preflight has asked for the file
+        yield
+        return
+    bdi = path.parent.name
+    with (
+        bench.journal.entry(kind="read_ahead", bdi=bdi, kb=before_kb),
+        read_ahead(bdi, spec.read_ahead_kb, bench.roots) as found_kb,
+    ):
+        evidence.facts["read_ahead_kb"] = found_kb
+        yield
+
+
 def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
     """OOM kills of our own processes and of the whole host; other cgroups' are not ours.
 
@@ -151,27 +145,11 @@ def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
         return {"oom_kills": [kill.message for kill in ours], "kernel_log_lost": log.lost}
 
 
-def _effective_facts(bench: Bench, pool: Pool, measured: Pass) -> dict[str, Any]:
-    """Misses of an LRU as large as what the page cache really held, beside the nominal ones."""
-    effective = effective_capacity(measured)
-    if effective.bytes is None:
-        return {}
-    experts = effective.bytes // pool.expert_bytes
-    return {"effective_misses": int(lru_misses(bench.plan, experts).sum())}
-
-
-def _plan_facts(bench: Bench, spec: CellSpec, pool: Pool) -> dict[str, Any]:
-    capacity = capacity_experts(bench.plan, spec.capacity_bytes, pool.expert_bytes)
+def _facts(bench: Bench, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
     return {
-        "expert_bytes": pool.expert_bytes,
-        "reads_per_pass": bench.plan.num_reads,
-        "demand_bytes_per_pass": bench.plan.num_reads * pool.expert_bytes,
-        "distinct_bytes_per_pass": bench.plan.distinct_experts * pool.expert_bytes,
-        "nominal_capacity_experts": capacity,
-        "nominal_misses": int(lru_misses(bench.plan, capacity).sum()),
+        **plan_facts(bench.plan, spec, pool, holding),
         "accepted_tokens": bench.accepted_tokens,
         "labels": _labels(bench.warnings[spec.pool], spec),
-        "pool_sha256": pool.digest,
     }
 
 
@@ -187,22 +165,18 @@ def _labels(warnings: list[dict[str, Any]], spec: CellSpec) -> list[str]:
 
 
 def _measure(
-    bench: Bench, spec: CellSpec, pool: Pool, evidence: _Evidence, observer: Observer
+    bench: Bench,
+    spec: CellSpec,
+    pool: Pool,
+    holding: Holding,
+    expected: Expected,
+    evidence: _Evidence,
+    observer: Observer,
 ) -> None:
-    experts = evidence.facts["nominal_capacity_experts"]
-    nominal = {
-        name: lru_misses(bench.plan, experts, passes).tolist()
-        for passes, name in enumerate(("warm-up", "measured"), start=1)
-    }
-    options = {
-        "threads": spec.threads,
-        "mode": spec.read,
-        "barrier": spec.barrier,
-        "advice": spec.advice,
-    }
+    replays = _replays(bench.plan, pool, holding, expected)
     with (
-        _job(bench, pool, options) as job_dir,
-        _scope(bench) as scope,
+        _job(bench, spec, pool, holding, expected) as job_dir,
+        opened_scope(bench) as scope,
         Driver(job_dir, scope) as worker,
     ):
         evidence.pids.add(worker.pid)
@@ -211,137 +185,85 @@ def _measure(
             scope.attach(ready["pid"])
         evidence.facts["residency_method"] = ready["residency"]
         evidence.facts["kept_open_files"] = ready["kept_open_files"]
-        with _enforced(bench, spec, scope) as enforcement:
-            evidence.enforced = asdict(enforcement.enforced)
-            evidence.pids |= _balloon_pids(enforcement)
+        locked_bytes = _note_held(bench, pool, ready, evidence)
+        with enforced(bench, spec, scope, locked_bytes) as enforcement:
+            whole = charged(spec, enforcement.enforced, locked_bytes)
+            evidence.enforced = asdict(whole)
+            evidence.facts["budget"] = budget_facts(holding, whole, locked_bytes)
+            evidence.pids |= balloon_pids(enforcement)
             with Snapshots(
                 bench.roots,
                 device=bench.device,
                 scope=scope,
                 worker_pid=ready["pid"],
-                balloon_pid=next(iter(_balloon_pids(enforcement)), None),
+                balloon_pid=next(iter(balloon_pids(enforcement)), None),
             ) as snapshots:
-                for name, verify_every in (("warm-up", VERIFY_EVERY), ("measured", 0)):
-                    observer.start_pass(name)
-                    replay = _Replay(name, verify_every, pool.seed, nominal[name])
-                    evidence.passes[name] = replay.run(worker, snapshots, observer)
+                for replay in replays:
+                    observer.start_pass(replay.name)
+                    evidence.passes[replay.name] = replay.run(worker, snapshots, observer)
+            evidence.facts["pool_resident_after_bytes"] = resident_bytes(pool)
             evidence.facts["problems"] = enforcement.problems()
             evidence.facts["scope_alive"] = None if scope is None else scope.exists()
 
 
+def _note_held(bench: Bench, pool: Pool, ready: dict[str, Any], evidence: _Evidence) -> int | None:
+    """What the worker holds before any limit: VmLck by the kernel, and what preloading left."""
+    evidence.facts["preload"] = ready["preload"]
+    # The pool was cold before: whatever the preload did not keep to itself is in the page cache.
+    evidence.facts["pool_resident_before_bytes"] = resident_bytes(pool)
+    status = read_status(bench.roots, ready["pid"])
+    return None if status is None else status.vm_lck_bytes
+
+
+def _replays(plan: Plan, pool: Pool, holding: Holding, expected: Expected) -> list[Replay]:
+    """Warm-up, which checks and hashes content, and the measured pass, which does neither.
+
+    Simulated before anything is started: a pause between the passes would be one of the cache.
+    """
+    sizes = pool.size_of_experts
+    replays = []
+    for name, verify_every, passes in (("warm-up", VERIFY_EVERY, 1), ("measured", 0, 2)):
+        misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes, passes)
+        replays.append(Replay(name, verify_every, expected.seed, misses.by_iteration.tolist()))
+    return replays
+
+
 @contextlib.contextmanager
-def _job(bench: Bench, pool: Pool, options: dict[str, Any]) -> Iterator[Path]:
+def _job(
+    bench: Bench, spec: CellSpec, pool: Pool, holding: Holding, expected: Expected
+) -> Iterator[Path]:
+    options = {
+        "threads": spec.threads,
+        "mode": TIERS[spec.tier].mode or spec.read,
+        "barrier": spec.barrier,
+        "advice": spec.advice,
+    }
+    tier = TierJob(
+        arena=holding.held,
+        spine_bytes=holding.budget.spine_bytes,
+        hints=holding.hints,
+        delivery=_delivery(spec, bench.device),
+    )
     bench.job_dir.mkdir(exist_ok=True)
-    write_job(bench.job_dir, bench.plan, pool.extent_table(), options)
+    write_job(bench.job_dir, bench.plan, pool.extent_table(), options, tier, expected.digests)
     try:
         yield bench.job_dir
     finally:
         shutil.rmtree(bench.job_dir)
 
 
-@contextlib.contextmanager
-def _scope(bench: Bench) -> Iterator[Scope | None]:
-    """A scope of the cell's own, even without a limit: it tells the worker's pages apart."""
-    if bench.support.base is None:  # the preflight has refused every mechanism that needs one
-        yield None
-        return
-    scope = open_scope(bench.support, bench.journal.next_scope_name())
-    with bench.journal.entry(kind="scope", paths=[str(path) for path in scope.directories()]):
-        scope.create()
-        try:
-            yield scope
-        finally:
-            scope.remove()
-
-
-@contextlib.contextmanager
-def _enforced(bench: Bench, spec: CellSpec, scope: Scope | None) -> Iterator[Enforcement]:
-    with _mechanism(bench, spec).enforce(spec.capacity_bytes, scope) as enforcement:
-        if not isinstance(enforcement, BalloonEnforcement):
-            yield enforcement
-            return
-        process = enforcement.process
-        with bench.journal.entry(kind="balloon", pid=process.pid, start_ticks=process.start_ticks):
-            yield enforcement
-
-
-def _balloon_pids(enforcement: Enforcement) -> set[int]:
-    return {enforcement.process.pid} if isinstance(enforcement, BalloonEnforcement) else set()
-
-
-def _mechanism(bench: Bench, spec: CellSpec) -> Mechanism:
-    match spec.mechanism:
-        case "wall":
-            return Wall(headroom=spec.headroom)
-        case "balloon":
-            return Balloon(
-                bench.roots,
-                floor_bytes=bench.balloon_floor_bytes,
-                order=spec.balloon_order or "touch-lock",
-                huge_pages=spec.balloon_huge_pages or "off",
-            )
-        case "boot":
-            return Boot(bench.roots)
-        case _:
-            return Unlimited()
-
-
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    name: str
-    verify_every: int
-    content_seed: int
-    nominal_misses: list[int]
-
-    def run(self, worker: Driver, snapshots: Snapshots, observer: Observer) -> Pass:
-        before = snapshots.take()
-        with Timeline(snapshots.sample) as timeline:
-            event = worker.replay(
-                verify_every=self.verify_every,
-                content_seed=self.content_seed,
-                on_progress=self._watcher(before, timeline, observer),
-            )
-            samples = timeline.stop()
-        time.sleep(SETTLE_S)
-        return Pass(
-            name=self.name,
-            before=before,
-            after=snapshots.take(),
-            result={
-                "missed_ticks": timeline.missed_ticks,
-                **{key: event[key] for key in _RESULT_KEYS},
-            },
-            iterations=_iterations(event, self.nominal_misses),
-            samples=tuple(Sample(sample["at_ns"], sample) for sample in samples),
-        )
-
-    def _watcher(
-        self, before: dict[str, Any], timeline: Timeline, observer: Observer
-    ) -> Callable[[dict[str, Any]], None]:
-        def watch(event: dict[str, Any]) -> None:
-            observer.advance(event, _device_bytes(before, timeline.latest()))
-
-        return watch
-
-
-_RESULT_KEYS = ("start_ns", "user_ns", "system_ns", "verified_reads", "latency_histogram")
-
-
-def _device_bytes(before: dict[str, Any], now: dict[str, Any] | None) -> int | None:
-    if now is None or now["device"] is None or before["device"] is None:
+def _delivery(spec: CellSpec, device: Device) -> dict[str, Any] | None:
+    if spec.prefetch is None:
         return None
-    sectors: int = now["device"]["sectors_read"] - before["device"]["sectors_read"]
-    return sectors * 512
-
-
-def _iterations(event: dict[str, Any], nominal_misses: list[int]) -> tuple[Iteration, ...]:
-    count = len(nominal_misses)
-    columns = [
-        event[key] if event[key] is not None else [None] * count
-        for key in ("end_ns", "wall_ns", "bytes", "reads", "first_bytes", "repeat_bytes")
-    ]
-    rows = zip(range(count), *columns, nominal_misses, strict=True)
-    return tuple(Iteration(*row) for row in rows)
+    chunk = spec.prefetch.chunk
+    match chunk:
+        case "whole":
+            chunk_bytes = 0
+        case int():
+            chunk_bytes = chunk
+        case _:
+            chunk_bytes = safe_chunk_bytes(device.max_sectors_kb)
+    return {"how": spec.prefetch.delivery, "chunk_bytes": chunk_bytes}
 
 
 def _now() -> str:

@@ -10,11 +10,33 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from pagetier.analysis.naming import prefetch_name
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.campaign import Campaign, Variation
+from pagetier.bench.campaign import ArenaOptions, Campaign, PrefetchChoices, Variation
 from pagetier.capacity.mglru import State
 
-__all__ = ["CellSpec", "plan_cells"]
+__all__ = ["ArenaSpec", "CellSpec", "PrefetchSpec", "plan_cells"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSpec:
+    """The arena of a cell: the table it is filled by, and its share of the budget, 0 to 1."""
+
+    table: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchSpec:
+    """The advisor of a cell; what its plan does not use is None."""
+
+    plan: str
+    delivery: str
+    chunk: int | Literal["safe", "whole"] | None
+    recall: float | None
+    predictions: str | None
+    seed: int | None
+    min_layer_recall: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +56,10 @@ class CellSpec:
     balloon_order: Literal["touch-lock", "lock-touch"] | None
     balloon_huge_pages: Literal["on", "off"] | None
     repetition: int
+    read_ahead_kb: int | None = None
+    arena: ArenaSpec | None = None
+    spine_bytes: int = 0
+    prefetch: PrefetchSpec | None = None
 
     @property
     def id(self) -> str:
@@ -50,9 +76,23 @@ class CellSpec:
         )
         mglru = "" if self.mglru == "keep" else f"MGLRU {self.mglru}, "
         return (
-            f"{self.tier}, {self.mechanism}{capacity}{balloon}, {Path(self.pool).name}, "
-            f"{mglru}{self.read}, advice {self.advice}, repetition {self.repetition}"
+            f"{self.tier}{self._describe_arena()}, {self.mechanism}{capacity}{balloon}, "
+            f"{Path(self.pool).name}, {mglru}{self.read}, advice {self.advice}, "
+            f"{self._describe_reading()}repetition {self.repetition}"
         )
+
+    def _describe_arena(self) -> str:
+        if self.arena is None:
+            return ""
+        table = "" if self.arena.table == "oracle" else f" by {Path(self.arena.table).name}"
+        return f" {self.arena.fraction:g}{table}" if self.tier == "hybrid" else table
+
+    def _describe_reading(self) -> str:
+        window = "" if self.read_ahead_kb is None else f"read_ahead_kb {self.read_ahead_kb}, "
+        spine = f"spine {format_bytes(self.spine_bytes)}, " if self.spine_bytes else ""
+        name = prefetch_name(asdict(self))
+        hints = f"prefetch ({name}), " if name else ""
+        return f"{window}{spine}{hints}"
 
 
 def plan_cells(campaign: Campaign) -> list[CellSpec]:
@@ -81,18 +121,25 @@ def _varied(campaign: Campaign, variation: Variation) -> Campaign:
 
 
 def _cells_of_repetition(campaign: Campaign, repetition: int) -> Iterator[CellSpec]:
-    for tier, mechanism, pool, mglru, advice in itertools.product(
-        campaign.tiers, campaign.mechanisms, campaign.pool, campaign.mglru, campaign.advice
+    for tier, mechanism, pool, mglru, advice, prefetch in itertools.product(
+        campaign.tiers,
+        campaign.mechanisms,
+        campaign.pool,
+        campaign.mglru,
+        campaign.advice,
+        list(_prefetches(campaign.prefetch)),
     ):
         balloon = campaign.balloon if mechanism == "balloon" else None
-        for capacity in [None] if mechanism == "none" else campaign.capacities:
+        capacities = [None] if mechanism == "none" else campaign.capacities
+        for capacity, arena in itertools.product(capacities, _arenas(tier, campaign.arena)):
             yield CellSpec(
                 tier=tier,
                 mechanism=mechanism,
                 capacity_bytes=capacity,
                 pool=pool.path,
                 mglru=mglru,
-                advice=advice,
+                # O_DIRECT knows no readahead, so that there is nothing to advise.
+                advice="default" if tier == "direct" else advice,
                 read=campaign.read,
                 threads=campaign.threads,
                 barrier=campaign.barrier,
@@ -100,4 +147,35 @@ def _cells_of_repetition(campaign: Campaign, repetition: int) -> Iterator[CellSp
                 balloon_order=None if balloon is None else balloon.order,
                 balloon_huge_pages=None if balloon is None else balloon.huge_pages,
                 repetition=repetition,
+                read_ahead_kb=campaign.read_ahead_kb,
+                arena=arena,
+                spine_bytes=campaign.spine,
+                prefetch=prefetch,
             )
+
+
+def _arenas(tier: str, options: ArenaOptions) -> list[ArenaSpec | None]:
+    match tier:
+        case "arena":
+            return [ArenaSpec(options.table, 1.0)]
+        case "hybrid":
+            return [ArenaSpec(options.table, fraction) for fraction in options.fraction]
+        case _:
+            return [None]
+
+
+def _prefetches(choices: PrefetchChoices) -> Iterator[PrefetchSpec | None]:
+    for plan, delivery, chunk in itertools.product(choices.plan, choices.delivery, choices.chunk):
+        if plan == "none":
+            yield None
+            continue
+        degraded = plan == "degraded"
+        yield PrefetchSpec(
+            plan=plan,
+            delivery=delivery,
+            chunk=chunk if delivery == "advice" else None,
+            recall=choices.recall if degraded else None,
+            predictions=choices.trace if plan == "recorded" else None,
+            seed=choices.seed if degraded else None,
+            min_layer_recall=choices.min_layer_recall,
+        )

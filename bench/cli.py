@@ -6,10 +6,9 @@ Exit codes: 0 done and healthy; 1 a finding (rejected cells, a bad pool or trace
 holds one JSON document; everything else goes to stderr.
 """
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,17 +16,20 @@ from rich.console import Console
 from pagetier.analysis.errors import InputError, PagetierError
 from pagetier.analysis.render import markdown_block, report_json
 from pagetier.analysis.results import read_results
-from pagetier.analysis.traces import read_trace, trace_info
 from pagetier.analysis.units import format_bytes, parse_bytes
-from pagetier.bench import show
+from pagetier.bench import pool_map_cli, report_cli, show, size_cli
 from pagetier.bench.boot_cli import boot_app
 from pagetier.bench.boot_steps import BootHost, steps_of_next_boot
+from pagetier.bench.check_cli import check
 from pagetier.bench.doctor import doctor as examine
 from pagetier.bench.inputs import RunRequest
 from pagetier.bench.lab_cli import lab_app
+from pagetier.bench.output import FINDING, Json, print_finding, print_json, print_verdict
 from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress
 from pagetier.bench.run import dry_run, run_campaign
+from pagetier.bench.simulate_cli import simulate_command
+from pagetier.bench.trace_cli import trace_app
 from pagetier.capacity.errors import CapacityError
 from pagetier.cgroups.errors import CgroupError, ParseError
 from pagetier.cgroups.roots import Roots
@@ -40,7 +42,7 @@ from pagetier.tiers.pool import open_pool
 
 __all__ = ["main"]
 
-DONE, FINDING, CANNOT_RUN, INTERRUPTED = 0, 1, 2, 130
+CANNOT_RUN, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="pagetier",
@@ -51,26 +53,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-trace_app = typer.Typer(help="Router traces.", no_args_is_help=True, rich_markup_mode=None)
 pool_app = typer.Typer(help="Expert pools.", no_args_is_help=True, rich_markup_mode=None)
+pool_map_cli.mount(pool_app)
 app.add_typer(trace_app, name="trace")
+app.command("simulate", epilog="Example: pagetier simulate my-trace.jsonl.gz --budget 8,16,32")(
+    simulate_command
+)
 app.add_typer(pool_app, name="pool")
 app.add_typer(lab_app, name="lab")
 app.add_typer(boot_app, name="boot")
+report_cli.mount(app)
+size_cli.mount(app)
+app.command(epilog="Example: pagetier check --watch --pool my-pool --pid 1234")(check)
 
 stderr = Console(stderr=True)
 # A table that goes to a file is not cut to the 80 columns of no terminal.
 stdout = Console() if sys.stdout.isatty() else Console(width=180)
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help="Folder of a pool.")]
-TracePath = Annotated[
-    Path, typer.Argument(metavar="FILE", help="A moe-route-trace file, plain or gzip.")
-]
-
-
-def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, allow_nan=False))
 
 
 @app.command(epilog="Example: pagetier doctor --pool pagetier-data/quick-pool --probe")
@@ -89,41 +89,9 @@ def doctor(
     if probe_rates and opened is not None:
         document["probe"] = probe(opened, Roots())
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         show.doctor(stdout, document)
-
-
-@trace_app.command("info", epilog="Example: pagetier trace info my-trace.jsonl.gz --json")
-def trace_info_command(file: TracePath, as_json: Json = False) -> None:
-    """Counts of a trace: requests, iterations, records, reads."""
-    document = trace_info(read_trace(file))
-    if as_json:
-        _print_json(document)
-    else:
-        show.pairs(stdout, document)
-
-
-@trace_app.command("check", epilog="Example: pagetier trace check my-trace.jsonl.gz")
-def trace_check(file: TracePath, as_json: Json = False) -> None:
-    """Validate a trace; exit 1 names the first bad line."""
-    try:
-        trace = read_trace(file)
-    except InputError as error:
-        _finding({"ok": False, "problem": str(error)}, str(error), as_json)
-    _verdict({"ok": True, "problem": None}, f"{file}: {len(trace.layer)} records, valid", as_json)
-
-
-def _verdict(document: dict[str, Any], sentence: str, as_json: bool) -> None:
-    if as_json:
-        _print_json(document)
-    else:
-        print(sentence)
-
-
-def _finding(document: dict[str, Any], sentence: str, as_json: bool) -> None:
-    _verdict(document, sentence, as_json)
-    raise typer.Exit(FINDING)
 
 
 @pool_app.command(
@@ -154,7 +122,7 @@ def pool_create(
             on_progress=bar,
         )
     if as_json:
-        _print_json(pool_info(made))
+        print_json(pool_info(made))
     else:
         print(f"{pool}: {made.total_experts} experts, {format_bytes(made.total_bytes)}")
 
@@ -164,7 +132,7 @@ def pool_info_command(pool: PoolPath, as_json: Json = False) -> None:
     """Geometry, bytes, alignment and residency of a pool."""
     document = pool_info(open_pool(pool))
     if as_json:
-        _print_json(document)
+        print_json(document)
     else:
         show.pairs(stdout, document)
 
@@ -176,8 +144,11 @@ def pool_check(pool: PoolPath, as_json: Json = False) -> None:
     with ByteProgress(stderr, f"checking {pool}") as bar:
         problem = check_pool(opened, on_progress=bar)
     if problem is not None:
-        _finding({"ok": False, "problem": str(problem)}, str(problem), as_json)
-    _verdict({"ok": True, "problem": None}, f"{pool}: every expert is as it was made", as_json)
+        print_finding({"ok": False, "problem": str(problem)}, str(problem), as_json)
+    before = "when it was first read" if opened.layout == "mapped" else "made"
+    print_verdict(
+        {"ok": True, "problem": None}, f"{pool}: every expert is as it was {before}", as_json
+    )
 
 
 @pool_app.command("evict", epilog="Example: sudo pagetier pool evict my-pool")
@@ -188,8 +159,8 @@ def pool_evict(pool: PoolPath, as_json: Json = False) -> None:
     eviction = evict_pool(opened, Roots().proc)
     document = show.as_document(eviction)
     if not eviction.proven:
-        _finding(document, f"{pool}: not proven cold: {eviction.reason}", as_json)
-    _verdict(
+        print_finding(document, f"{pool}: not proven cold: {eviction.reason}", as_json)
+    print_verdict(
         document, f"{pool}: cold, proven ({eviction.resident_before_pages} pages left)", as_json
     )
 
@@ -211,6 +182,10 @@ def run(
     pool: Annotated[
         str | None, typer.Option(help="Pool folder, instead of the campaign's.")
     ] = None,
+    hint_chunk: Annotated[
+        str | None,
+        typer.Option(help="Bytes per hint, 'safe' or 'whole', instead of the campaign's."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Measure the cells that -o DIR does not hold yet.")
     ] = False,
@@ -220,11 +195,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Measure a campaign: device bytes beside simulated misses, with a verdict on each cell."""
-    request = RunRequest(campaign, output, trace, pool, resume)
+    request = RunRequest(campaign, output, trace, pool, resume, hint_chunk)
     if only_plan:
         document = dry_run(request)
         if as_json:
-            _print_json(document)
+            print_json(document)
         else:
             show.plan(stdout, document)
         return
@@ -239,21 +214,11 @@ def run(
         raise typer.Exit(FINDING)
 
 
-@app.command(epilog="Example: pagetier report pagetier-results/quick-20260101-120000")
-def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A results directory.")],
-    as_json: Json = False,
-) -> None:
-    """Table and Markdown block of a results directory; needs neither root nor the machine."""
-    if _present(directory, as_json):
-        raise typer.Exit(FINDING)
-
-
 def _present(directory: Path, as_json: bool) -> bool:
     """Show the results; whether a cell was rejected."""
     results = read_results(directory)
     if as_json:
-        _print_json(report_json(results))
+        print_json(report_json(results))
     else:
         show.cells(stdout, results)
         print(f"\n{markdown_block(results)}\nresults: {directory}")

@@ -62,14 +62,23 @@ class Driver:
         self._selector.close()
 
     def wait_ready(self) -> dict[str, Any]:
-        """Its first word, once the plan is loaded and every buffer touched."""
+        """Its first word, once what it holds is locked and loaded and every buffer touched."""
         return self._expect("ready", START_TIMEOUT_S, lambda _: None)
 
     def replay(
-        self, *, verify_every: int, content_seed: int, on_progress: Callable[[dict[str, Any]], None]
+        self,
+        *,
+        verify_every: int,
+        content_seed: int,
+        hash_content: bool = False,
+        on_progress: Callable[[dict[str, Any]], None],
     ) -> dict[str, Any]:
         """One pass over the plan; returns the worker's ``pass`` event."""
-        command = {"verify_every": verify_every, "content_seed": content_seed}
+        command = {
+            "verify_every": verify_every,
+            "content_seed": content_seed,
+            "hash_content": hash_content,
+        }
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")

@@ -13,18 +13,28 @@ from rich.console import Console
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.generate import default_trace
 from pagetier.analysis.plans import Plan, build_plan
+from pagetier.analysis.simulators.budgets import ExpertBytes
 from pagetier.analysis.traces import Trace, read_trace
 from pagetier.bench.campaign import Campaign, PoolSource, TraceSource
 from pagetier.bench.campaign_file import load_campaign
 from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.bench.device import Device, resolve
 from pagetier.bench.progress import ByteProgress
+from pagetier.bench.tiering import Advice, load_advice
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.create import create_pool
 from pagetier.tiers.evict import require_unmapped
 from pagetier.tiers.pool import Pool, open_pool
 
-__all__ = ["Inputs", "RunRequest", "device_of", "expert_bytes_of", "load_inputs", "open_pools"]
+__all__ = [
+    "Geometry",
+    "Inputs",
+    "RunRequest",
+    "device_of",
+    "geometry_of",
+    "load_inputs",
+    "open_pools",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,7 @@ class RunRequest:
     trace: str | None
     pool: str | None
     resume: bool
+    hint_chunk: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +58,19 @@ class Inputs:
     trace: Trace
     plan: Plan
     cells: list[CellSpec]
+    advice: Advice
 
 
 def load_inputs(request: RunRequest) -> Inputs:
     """Read and validate campaign and trace; raises InputError before anything is made."""
     path = _campaign_path(request)
-    campaign = load_campaign(path, trace=request.trace, pool=request.pool)
+    campaign = load_campaign(
+        path, trace=request.trace, pool=request.pool, hint_chunk=request.hint_chunk
+    )
     trace = _trace_of(campaign.trace)
     name = "quick" if request.campaign is None else path.stem
-    return Inputs(campaign, name, trace, build_plan(trace), plan_cells(campaign))
+    cells = plan_cells(campaign)
+    return Inputs(campaign, name, trace, build_plan(trace), cells, load_advice(cells, trace))
 
 
 def _campaign_path(request: RunRequest) -> Path:
@@ -76,11 +91,21 @@ def _trace_of(source: TraceSource) -> Trace:
     return trace if source.steps is None else trace.first_steps(source.steps)
 
 
-def expert_bytes_of(source: PoolSource) -> int:
-    """Of the pool that exists, else of the geometry that would be made."""
-    if source.create is not None and not Path(source.path).exists():
-        return source.create.expert_bytes
-    return open_pool(Path(source.path)).expert_bytes
+@dataclass(frozen=True, slots=True, eq=False)
+class Geometry:
+    """Experts of a pool, and their size, or where they differ the size of each."""
+
+    experts: int
+    expert_bytes: ExpertBytes
+
+
+def geometry_of(source: PoolSource) -> Geometry:
+    """Of the pool that exists, else of the one that would be made."""
+    made = source.create
+    if made is not None and not Path(source.path).exists():
+        return Geometry(made.layers * made.experts, made.expert_bytes)
+    pool = open_pool(Path(source.path))
+    return Geometry(pool.total_experts, pool.size_of_experts)
 
 
 def open_pools(inputs: Inputs, roots: Roots, console: Console) -> dict[str, Pool]:

@@ -4,7 +4,7 @@
 One JSON file per running harness, under a state directory that outlives it.  A harness that dies
 by kill -9 leaves its file; the next start undoes exactly what the file names, the last thing first:
 scopes by their token and path, balloons and guests by pid and start time, the MGLRU by the mask it
-had.  Nothing is ever searched for by name.
+had, a readahead window by its device and size.  Nothing is ever searched for by name.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.files import replace_file
+from pagetier.bench.readahead import restore_read_ahead
 from pagetier.capacity.balloon import reap
 from pagetier.capacity.lab.machine import reap_guest
 from pagetier.capacity.mglru import restore
@@ -157,6 +158,10 @@ def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:
             mask = entry["mask"]
             done = restore(mask, roots)
             return [f"put the MGLRU mask {mask:#06x} of before a dead harness back"] if done else []
+        case "read_ahead":
+            bdi, before_kb = entry["bdi"], entry["kb"]
+            done = restore_read_ahead(bdi, before_kb, roots)
+            return [f"put read_ahead_kb {before_kb} of {bdi} before a dead harness back"] * done
         case kind:
             raise CapabilityError(
                 f"a journal of a newer pagetier names '{kind}', which this one cannot undo; "

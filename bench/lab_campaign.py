@@ -10,9 +10,11 @@ from pathlib import Path
 import yaml
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench.campaign import Campaign, CreatedPool, PoolSource
+from pagetier.bench.campaign import Campaign, CreatedPool, PoolSource, Variation
 from pagetier.bench.cells import CellSpec, plan_cells
+from pagetier.tiers.models.pool import MappedPool
 from pagetier.tiers.pool import open_pool
+from pagetier.tiers.table import ORACLE
 
 __all__ = ["boots", "campaign_for_guest", "pool_bytes", "to_yaml"]
 
@@ -33,7 +35,23 @@ def campaign_for_guest(campaign: Campaign) -> Campaign:
             f"two pools of the campaign are called {Path(twice[0]).name}: a guest keeps pools by "
             "name, so rename one"
         )
-    return campaign.model_copy(update={"trace": trace, "pool": pools})
+    variations = [
+        variation.model_copy(update=_guest_files(variation)) for variation in campaign.variations
+    ]
+    changed = {"trace": trace, "pool": pools, "variations": variations, **_guest_files(campaign)}
+    return campaign.model_copy(update=changed)
+
+
+def _guest_files(keys: Campaign | Variation) -> dict[str, object]:
+    """Tables and predictions by their absolute paths."""
+    changed: dict[str, object] = {}
+    arena, prefetch = keys.arena, keys.prefetch
+    if arena is not None and arena.table != ORACLE:
+        changed["arena"] = arena.model_copy(update={"table": str(_visible(Path(arena.table)))})
+    if prefetch is not None and prefetch.trace is not None:
+        path = str(_visible(Path(prefetch.trace)))
+        changed["prefetch"] = prefetch.model_copy(update={"trace": path})
+    return changed
 
 
 def boots(campaign: Campaign) -> dict[int | None, list[CellSpec]]:
@@ -76,6 +94,11 @@ def _on_guest(source: PoolSource) -> PoolSource:
     made = source.create
     if made is None or path.exists():
         pool = open_pool(path)
+        if isinstance(pool, MappedPool):
+            raise InputError(
+                f"{path}: is the experts of a model on this host, which a guest has not; name a "
+                "pool with `create`, or measure it here with `pagetier run`"
+            )
         made = CreatedPool(
             layers=pool.num_layers,
             experts=pool.num_experts,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cells of a campaign this host can run, by the doctor, before anything is made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,18 @@ from pagetier.analysis.units import format_bytes
 from pagetier.bench.campaign import PoolSource
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.doctor import doctor, requirements_for, warnings_of
+from pagetier.bench.inputs import Geometry, geometry_of
+from pagetier.bench.readahead import is_settable
 from pagetier.bench.requirements import PoolFindings
+from pagetier.bench.tiering import budget_of, refusal
 from pagetier.capacity.balloon import plan_balloon
 from pagetier.capacity.boot import BootProfile, profile_problem, read_boot_profile
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo, read_meminfo
 from pagetier.cgroups.roots import Roots
+from pagetier.tiers.kinds import TIERS
 from pagetier.tiers.pool import open_pool
+from pagetier.tiers.support import mode_problem
 
 __all__ = ["Preflight", "examine", "is_for_boot_cells"]
 
@@ -60,19 +65,23 @@ def examine(
     cells: list[CellSpec], sources: list[PoolSource], balloon_floor_bytes: int, roots: Roots
 ) -> Preflight:
     """Sort the cells; raises CapabilityError with reason and remedy when none can run."""
-    reports = {source.path: _report(source, roots) for source in sources}
-    warnings = {path: warnings_of(report) for path, report in reports.items()}
+    sites = {source.path: _Site.of(source, roots) for source in sources}
+    warnings = {path: warnings_of(site.report) for path, site in sites.items()}
     result = Preflight([], [], [], warnings, {})
     profile, meminfo = read_boot_profile(roots), read_meminfo(roots)
     for cell in cells:
         try:
-            _require(reports[cell.pool], cell)
+            site = sites[cell.pool]
+            _require(site.report, cell, roots)
+            locked_bytes = _locked_bytes(cell, site, meminfo)
             problem = _other_boot(cell, profile, meminfo)
             if problem is not None:
                 result.waiting.append(cell)
                 raise CapabilityError(problem)
             if cell.mechanism == "balloon" and cell.capacity_bytes is not None:
-                lock_bytes = plan_balloon(meminfo, cell.capacity_bytes, balloon_floor_bytes)
+                rest_bytes = cell.capacity_bytes - locked_bytes
+                left = _after_locking(meminfo, locked_bytes)
+                lock_bytes = plan_balloon(left, rest_bytes, balloon_floor_bytes)
                 result.locks[cell.capacity_bytes] = lock_bytes
             result.runnable.append(cell)
         except (CapabilityError, CapacityError) as error:
@@ -82,9 +91,48 @@ def examine(
     return result
 
 
-def _require(report: dict[str, Any], cell: CellSpec) -> None:
-    switched = () if cell.mglru == "keep" else ("mglru",)
-    failing = requirements_for(report, cell.mechanism, cell.tier, cell.read, *switched)
+def _locked_bytes(cell: CellSpec, site: "_Site", meminfo: Meminfo) -> int:
+    """What the tier will lock; CapabilityError for a cell that would not measure its name."""
+    geometry = site.geometry
+    reason = refusal(cell, geometry.expert_bytes, geometry.experts)
+    reason = reason or mode_problem(TIERS[cell.tier].mode or cell.read, site.place)
+    if reason is not None:
+        raise CapabilityError(reason)
+    locked_bytes = budget_of(cell, geometry.expert_bytes, geometry.experts).locked_bytes
+    available_bytes = meminfo.available_bytes
+    if available_bytes is not None and locked_bytes >= available_bytes:
+        raise CapabilityError(
+            f"spine and arena would lock {format_bytes(locked_bytes)} of the "
+            f"{format_bytes(available_bytes)} that are available: lower capacity or spine"
+        )
+    return locked_bytes
+
+
+def _after_locking(meminfo: Meminfo, locked_bytes: int) -> Meminfo:
+    """What a balloon will find, which goes up when arena and spine are there."""
+    if meminfo.available_bytes is None:
+        return meminfo
+    left = {"MemAvailable": meminfo.available_bytes - locked_bytes}
+    return replace(meminfo, bytes_by_name={**meminfo.bytes_by_name, **left})
+
+
+def _require_read_ahead(report: dict[str, Any], roots: Roots) -> None:
+    device = report["device"]
+    bdi = None if device is None else device.get("bdi") or device["number"]
+    if bdi is not None and not is_settable(bdi, roots):
+        raise CapabilityError(
+            f"read_ahead_kb of device {bdi} cannot be set here: run as root, or leave it out"
+        )
+
+
+def _require(report: dict[str, Any], cell: CellSpec, roots: Roots) -> None:
+    used = {cell.mechanism, cell.tier, cell.read}
+    used |= {"mglru"} if cell.mglru != "keep" else set()
+    used |= {"arena"} if cell.arena is not None or cell.spine_bytes else set()
+    used |= {"mmap"} if cell.read == "populate" else set()
+    failing = requirements_for(report, cell.mechanism, cell.tier, *used)
+    if cell.read_ahead_kb is not None:
+        _require_read_ahead(report, roots)
     if failing:
         raise CapabilityError(
             "; ".join(f"{item['name']}: {item['found']}: {item['remedy']}" for item in failing)
@@ -110,18 +158,27 @@ def is_for_boot_cells(profile: BootProfile | None) -> bool:
     return profile is not None and profile.capacity_bytes is not None
 
 
-def _report(source: PoolSource, roots: Roots) -> dict[str, Any]:
-    """The doctor's report on a pool that is there, or on the place and geometry of one to make."""
-    path = Path(source.path)
-    if path.exists() or source.create is None:
-        return doctor(roots, open_pool(path))
-    made = source.create
-    experts = made.layers * made.experts
-    planned = PoolFindings(
-        files=experts if made.layout == "files" else 1,
-        expert_bytes=made.expert_bytes,
-        layout=made.layout,
-        planned_bytes=experts * made.expert_bytes,
-    )
-    place = next(folder for folder in path.absolute().parents if folder.exists())
-    return doctor(roots, where=place, planned=planned)
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A pool that is there, or the place and geometry of one to make, with the doctor's report;
+    `place` is a file of the first, the folder of the second."""
+
+    report: dict[str, Any]
+    geometry: Geometry
+    place: Path
+
+    @classmethod
+    def of(cls, source: PoolSource, roots: Roots) -> "_Site":
+        path, geometry = Path(source.path), geometry_of(source)
+        if path.exists() or source.create is None:
+            pool = open_pool(path)
+            return cls(doctor(roots, pool), geometry, pool.root / pool.files()[0])
+        made = source.create
+        planned = PoolFindings(
+            files=geometry.experts if made.layout == "files" else 1,
+            expert_bytes=made.expert_bytes,
+            layout=made.layout,
+            planned_bytes=geometry.experts * made.expert_bytes,
+        )
+        place = next(folder for folder in path.absolute().parents if folder.exists())
+        return cls(doctor(roots, where=place, planned=planned), geometry, place)

@@ -23,7 +23,7 @@ from pagetier.analysis.files import replace_file
 from pagetier.analysis.results import Cell, read_meta
 from pagetier.analysis.traces import trace_info
 from pagetier.bench.boot import BootPlan, has_plan, plan_boots, read_host_memory, save_plan
-from pagetier.bench.cell import Bench, run_cell
+from pagetier.bench.cell import run_cell
 from pagetier.bench.device import Device
 from pagetier.bench.estimate import estimate
 from pagetier.bench.host import host_facts
@@ -31,13 +31,14 @@ from pagetier.bench.inputs import (
     Inputs,
     RunRequest,
     device_of,
-    expert_bytes_of,
+    geometry_of,
     load_inputs,
     open_pools,
 )
 from pagetier.bench.journal import Journal, only_one, recover, state_dir
 from pagetier.bench.preflight import Preflight, examine, is_for_boot_cells
 from pagetier.bench.progress import CampaignProgress
+from pagetier.bench.shared import Bench
 from pagetier.bench.signals import terminate_like_interrupt
 from pagetier.bench.store import Store
 from pagetier.capacity.boot import parse_boot_profile, read_boot_profile
@@ -54,8 +55,8 @@ CONSTANT_FACTS = ("kernel", "machine", "page_bytes", "mem_total_bytes", "cgroup_
 def dry_run(request: RunRequest) -> dict[str, Any]:
     """The cells in their order and an estimate of bytes and time; touches nothing."""
     inputs = load_inputs(request)
-    sizes = {source.path: expert_bytes_of(source) for source in inputs.campaign.pool}
-    return estimate(inputs.plan, inputs.cells, sizes)
+    pools = {source.path: geometry_of(source) for source in inputs.campaign.pool}
+    return estimate(inputs, pools)
 
 
 def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
@@ -90,6 +91,7 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
                 device=device,
                 pools=pools,
                 plan=inputs.plan,
+                advice=inputs.advice,
                 accepted_tokens=trace_info(inputs.trace)["accepted_tokens"],
                 journal=journal,
                 limits=Limits(**inputs.campaign.limits.model_dump()),

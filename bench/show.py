@@ -70,6 +70,10 @@ def plan(console: Console, document: dict[str, Any]) -> None:
             f"{row['seconds']:.0f} s",
         )
     console.print(table)
+    for item in document["refused"]:
+        console.print(f"refused: {item['cell']}: {item['reason']}", highlight=False, markup=False)
+    if document["prefetch"]:
+        console.print(_qualities(document["prefetch"]))
     assumed = document["assumed"]
     console.print(
         f"about {document['seconds'] / 60:.0f} min, {format_bytes(document['device_bytes'])} from "
@@ -77,6 +81,24 @@ def plan(console: Console, document: dict[str, Any]) -> None:
         f"{format_bytes(assumed['memory_bytes_per_s'])}/s from memory",
         highlight=False,
     )
+
+
+def _qualities(plans: list[dict[str, Any]]) -> Table:
+    """Recall and precision of each prefetch plan, overall, then recall by layer."""
+    table = Table("prefetch plan", "hints", "recall", "precision", "recall by layer [min-max]")
+    for row in plans:
+        recalls = [layer["recall"] for layer in row["layers"] if layer["recall"] is not None]
+        spread = f"{min(recalls):.1%}-{max(recalls):.1%}" if recalls else "n/a"
+        least = row["min_layer_recall"]
+        name = f"{row['plan']}, layers above {least:g}" if least else row["plan"]
+        table.add_row(
+            name, f"{row['hints']:,}", _share(row["recall"]), _share(row["precision"]), spread
+        )
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1%}"
 
 
 def cells(console: Console, results: Results) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pagetier.bench.device import Device
-from pagetier.bench.kernel.diskstats import parse_diskstats
 from pagetier.bench.kernel.lru_gen import GenerationReader
 from pagetier.bench.kernel.numa import node_folders, parse_node_meminfo
 from pagetier.bench.kernel.procio import parse_process_io
@@ -134,17 +133,7 @@ class Snapshots:
         text = self._diskstats.read()
         if self._device is None or text is None:
             return None
-        disk = (self._device.major, self._device.minor)
-        part = self._device.partition
-        inner = disk if part is None else (part.major, part.minor)
-        lines = parse_diskstats(text, only={disk, inner}, where=str(self._diskstats.path))
-        if disk not in lines:
-            return None
-        partition = lines.get(inner) if part is not None else None
-        return {
-            **lines[disk].as_dict(),
-            "partition": None if partition is None else partition.as_dict(),
-        }
+        return self._device.counters(text, where=str(self._diskstats.path))
 
     def _take_vmstat(self) -> dict[str, int] | None:
         text = self._vmstat.read()

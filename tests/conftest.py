@@ -11,6 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A shared machine may stop for a second between two lines: no example is judged by its time.
+settings.register_profile("pagetier", deadline=None)
+settings.load_profile("pagetier")
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACES = ROOT.parent / "shared" / "traces"

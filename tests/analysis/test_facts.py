@@ -65,11 +65,12 @@ def test_the_ledger_adds_up_to_the_device(cell: Cell, amend: Amend) -> None:
     assert (ledger.foreign, ledger.residual) == (6 * MB, None)
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=4, max_size=4))
+@given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5))
 def test_the_ledger_adds_up_for_any_counts(counts: list[int]) -> None:
-    device, process, scope, in_extent = counts
-    over_read = minus(process, in_extent)
-    ledger = _ledger(in_extent // 3, in_extent - in_extent // 3, over_read, device, process, scope)
+    device, process, scope, in_extent, prefetch = counts
+    over_read = minus(minus(process, in_extent), prefetch)
+    first = in_extent // 3
+    ledger = _ledger(first, in_extent - first, over_read, prefetch, device, process, scope)
     terms = [ledger.first, ledger.repeat, ledger.over_read, ledger.prefetch]
     terms += [ledger.foreign, ledger.residual]
     assert sum(term for term in terms if term is not None) == device
@@ -106,8 +107,9 @@ MISSING: list[tuple[tuple[str, ...], Any, set[str]]] = [
 
 
 def unknown(facts: CellFacts) -> set[str]:
-    """Figures that are None, but for the locked share: only a balloon has one."""
-    return {name for name in CellFacts.__slots__ if getattr(facts, name) is None} - {"locked_share"}
+    """Figures that are None, but for those of a balloon and of an advisor."""
+    missing = {name for name in CellFacts.__slots__ if getattr(facts, name) is None}
+    return missing - {"locked_share", "hints"}
 
 
 def test_locked_share_is_of_the_memory_of_the_measured_host(amend: Amend) -> None:
@@ -135,6 +137,7 @@ def test_unknown_residency_of_one_iteration_is_unknown(cell: Cell, amend: Amend)
         "over_read_bytes",
         "over_read_share",
         "served_fraction",
+        "served_page_cache",
     }
 
 
@@ -175,6 +178,21 @@ def test_a_device_without_a_line_in_io_stat_has_read_nothing(amend: Amend) -> No
 def test_other_devices_of_the_scope_do_not_count(amend: Amend) -> None:
     io = {"254:0": 37 + 1050 * MB, "8:0": 999}
     assert derive_cell(amend(("measured", "after", "scope", "io"), io)).scope_bytes == 250 * MB
+
+
+def test_the_scope_is_counted_on_each_of_several_disks(amend: Amend) -> None:
+    io = {"8:0": 37 + 1000 * MB, "8:16": 30 * MB, "9:0": 1030 * MB}
+    leaves = [{"major": 8, "minor": 0}, {"major": 8, "minor": 16}]
+    cell = amend(
+        ("measured", "before", "scope", "io"),
+        {"8:0": 37 + 800 * MB},
+        amend(
+            ("measured", "after", "scope", "io"),
+            io,
+            amend(("measured", "after", "device", "leaves"), leaves),
+        ),
+    )
+    assert derive_cell(cell).scope_bytes == 230 * MB
 
 
 # ---- reclaim ------------------------------------------------------------------------------------
@@ -297,3 +315,15 @@ def test_a_counter_that_fell_is_named_and_a_level_is_not(
     assert counters_backwards(after, BEFORE) == []
     del target[path[-1]]
     assert counters_backwards(BEFORE, after) == []
+
+
+def test_experts_of_different_sizes_have_misses_in_bytes(cell: Cell, amend: Amend) -> None:
+    """What was simulated in bytes; so many experts of a size that none of them has are none."""
+    mixed = amend(("facts", "expert_bytes"), None)
+    mixed = amend(("facts", "nominal_miss_bytes"), 123 * MB, mixed)
+    mixed = amend(("facts", "effective_miss_bytes"), 125 * MB, mixed)
+    facts = derive_cell(mixed)
+    assert (facts.nominal_miss_bytes, facts.effective_miss_bytes) == (123 * MB, 125 * MB)
+    assert unknown(facts) == unknown(derive_cell(cell))
+    assert facts.device_bytes is not None
+    assert facts.amplification == pytest.approx(facts.device_bytes / (123 * MB))

@@ -351,3 +351,67 @@ def test_json_of_a_cell_that_never_ran(cell: Cell) -> None:
     assert found["amplification"] is None
     assert found["reasons"] == ["died"]
     assert found["ledger"]["foreign"] is None
+
+
+def of_tier(cell: Cell, tier: str, seconds: int, **spec: Any) -> Cell:
+    """The cell as another tier, its iterations longer by so many seconds."""
+    changed = repetition(cell, 1 + seconds)
+    return dataclasses.replace(
+        changed,
+        id=f"{tier}{seconds}{len(spec)}",
+        spec={**changed.spec, "repetition": 1, "tier": tier, **spec},
+    )
+
+
+def test_tiers_are_told_apart_and_compared_with_the_page_cache(cell: Cell, amend: Amend) -> None:
+    half = {"arena": {"table": "oracle", "fraction": 0.5}}
+    plain = of_tier(cell, "page-cache", 0, advice="random", arena=None, prefetch=None)
+    served = amend(("measured", "result", "arena_bytes"), 600 * MB)
+    hybrid = of_tier(served, "hybrid", 2, advice="random", prefetch=None, **half)
+    direct = of_tier(cell, "direct", 5, advice="random", arena=None, prefetch=None)
+    results = results_of([plain, hybrid, direct])
+    rows = {row_of(results, number)["tier"]: row_of(results, number) for number in (1, 2, 3)}
+    assert rows.keys() == {"direct", "hybrid 0.5", "page-cache"}
+    assert rows["page-cache"]["time / page cache"] == "1.00x"
+    assert rows["hybrid 0.5"]["time / page cache"] == "1.80x"  # 4.5 s to 2.5 s
+    assert rows["direct"]["time / page cache"] == "3.00x"
+    assert rows["hybrid 0.5"]["served by arena"] == "60.0%"
+    assert rows["page-cache"]["served by arena"] == "n/a"
+
+
+def test_a_page_cache_alone_is_compared_with_nothing(cell: Cell) -> None:
+    header = cells_table(results_of([cell]))[0]
+    assert "time / page cache" not in header
+    assert not [name for name in header if "hint" in name or "arena" in name]
+
+
+def test_hints_are_columns_where_there_are_some(cell: Cell, amend: Amend) -> None:
+    prefetch = {"plan": "degraded", "delivery": "advice", "chunk": "whole", "recall": 0.4}
+    counts = {"submitted": 9, "overwritten": 2, "completed": 7, "hinted_bytes": 100}
+    counts |= {"resident_after_bytes": 47, "brought_bytes": 30, "used_bytes": 24}
+    hinted = amend(("measured", "result", "hints"), counts)
+    hinted = of_tier(hinted, "page-cache", 1, prefetch=prefetch)
+    plain = of_tier(cell, "page-cache", 0, prefetch=None)
+    rows = [row_of(results_of([plain, hinted]), number) for number in (1, 2)]
+    assert [row["prefetch"] for row in rows] == ["none", "degraded 0.4, advice whole"]
+    assert [row["time / page cache"] for row in rows] == ["1.00x", "1.40x"]
+    told = ("hints given/overwritten/done", "resident / hinted", "hinted, then used")
+    assert [rows[1][name] for name in told] == ["9/2/7", "47.0%", "80.0%"]
+    assert [rows[0][name] for name in told] == ["n/a"] * 3
+
+
+def test_json_of_a_tier(cell: Cell, amend: Amend) -> None:
+    budget = {"arena_bytes": 5, "locked_read_bytes": 5}
+    changed = amend(("facts", "budget"), budget)
+    changed = amend(("measured", "result", "arena_bytes"), 600 * MB, changed)
+    changed = amend(("warm-up", "result", "content_hash"), "00ff", changed)
+    (document,) = report_json(results_of([changed]))["cells"]
+    assert document["served"] == pytest.approx({"arena": 0.6, "page_cache": 0.2, "missed": 0.2})
+    assert (document["budget"], document["content_hash"]) == (budget, "00ff")
+    assert document["hints"] is None
+
+
+def test_a_share_just_below_nothing_has_no_sign(cell: Cell, amend: Amend) -> None:
+    row = dataclasses.replace(cell.passes["measured"].iterations[0], first_bytes=820_200_000)
+    rows = (row, cell.passes["measured"].iterations[1])
+    assert row_of(results_of([amend(("measured", "iterations"), rows)]))["served"] == "0.0%"

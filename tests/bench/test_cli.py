@@ -61,7 +61,7 @@ def test_every_command_has_help_with_an_example(command: tuple[str, ...], tmp_pa
             ["pool", "create", "--layers", "1", "--experts", "1", "--expert-bytes", "5 XB", "q"],
             "XB",
         ),
-        (["run", "absent.yaml"], "absent.yaml: cannot read the campaign"),
+        (["run", "absent.yaml"], "absent.yaml: cannot be read"),
         (["run", "--resume"], "--resume continues a results directory; name it with -o DIR"),
         (["report", "absent"], "absent: no such directory"),
         (["doctor", "--probe"], "doctor --probe reads a pool; name it with --pool"),

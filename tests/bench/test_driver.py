@@ -8,13 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pagetier.analysis.generate import default_trace
+from pagetier.analysis.hints import HintPlan
 from pagetier.analysis.plans import Plan, build_plan
 from pagetier.bench import driver
 from pagetier.bench.driver import Driver, WorkerFailure
-from pagetier.bench.worker import write_job
+from pagetier.bench.worker import TierJob, write_job
+from pagetier.capacity.procstatus import read_status
+from pagetier.cgroups.roots import Roots
+from pagetier.tiers.budget import arena_region
 from pagetier.tiers.create import create_pool
 from pagetier.tiers.pool import Pool
 
@@ -121,3 +126,45 @@ def test_the_message_of_a_crash_is_its_last_line(tmp_path: Path) -> None:
         pytest.raises(WorkerFailure, match=r"ended with status 1: FileNotFoundError.*job\.json"),
     ):
         started.wait_ready()
+
+
+def test_a_tier_is_locked_loaded_and_hinted(tmp_path: Path, pool: Pool, plan: Plan) -> None:
+    """The page is the unit of what is locked: 8 KiB of spine, four experts in 64-byte slots."""
+    held = np.array([7, 2, 0, 5], dtype=np.uint32)
+    hints = HintPlan.for_records(plan.experts[2:], np.repeat(np.arange(1, 100), 2), 100)
+    hints = hints.keep(~np.isin(hints.experts, held))
+    tier = TierJob(held, 8192, hints, {"how": "advice", "chunk_bytes": 0})
+    write_job(tmp_path, plan, pool.extent_table(), OPTIONS, tier)
+    with Driver(tmp_path, scope=None) as started:
+        ready = started.wait_ready()
+        locked = 8192 + arena_region(4, 70_001)
+        assert ready["locked_bytes"] == locked
+        status = read_status(Roots(), started.pid)
+        assert status is not None and status.vm_lck_bytes == locked
+        preload = ready["preload"]
+        assert (preload["bytes"], preload["admitted_bytes"]) == (4 * 70_001, 0)
+        event = started.replay(
+            verify_every=1, content_seed=9, hash_content=True, on_progress=ignore
+        )
+    assert event["arena_reads"] == int(np.isin(plan.experts, held).sum())
+    assert event["arena_bytes"] == event["arena_reads"] * 70_001
+    assert event["hints"]["submitted"] == len(np.unique(hints.target))
+    assert event["hints"]["failed"] == 0 and event["hints"]["first_failure"] is None
+    assert len(event["content_hash"]) == 16
+
+
+def test_what_cannot_be_locked_says_why_before_anything_is_read(
+    tmp_path: Path, pool: Pool, plan: Plan
+) -> None:
+    """More than an address space holds: the mapping fails, and the worker is gone."""
+    tier = TierJob(spine_bytes=1 << 50)
+    write_job(tmp_path, plan, pool.extent_table(), OPTIONS, tier)
+    with (
+        Driver(tmp_path, scope=None) as started,
+        pytest.raises(
+            WorkerFailure,
+            match=r"Cannot allocate memory \(mmap of a spine of 1125899906842624 bytes\): RLIMIT",
+        ),
+    ):
+        started.wait_ready()
+    assert gone(started.pid)

@@ -53,6 +53,24 @@ def test_two_pools_of_one_name_are_refused(tmp_path: Path) -> None:
         campaign_for_guest(campaign(tmp_path, pool=pools))
 
 
+def test_tables_and_predictions_are_named_by_their_absolute_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {
+        "arena": {"table": "t.csv"},
+        "variations": [{"prefetch": {"plan": "recorded", "trace": "p.jsonl"}}, {"threads": 2}],
+    }
+    found = campaign_for_guest(campaign(tmp_path, **keys))
+    assert found.arena.table == str(tmp_path / "t.csv")
+    hinted, plain = found.variations
+    assert hinted.prefetch is not None and hinted.prefetch.trace == str(tmp_path / "p.jsonl")
+    assert (plain.prefetch, plain.arena, plain.threads) == (None, None, 2)
+    assert campaign_for_guest(campaign(tmp_path)).arena.table == "oracle"
+    with pytest.raises(InputError, match="a guest has a /proc of its own"):
+        campaign_for_guest(campaign(tmp_path, arena={"table": "/proc/x"}))
+
+
 def test_a_trace_is_named_by_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The preflight: what cannot run is named with its reason, what will be locked is said first."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,44 @@ def test_mglru_is_switched_only_where_it_is(tmp_path: Path, lru_gen: str | None)
     assert states == ({"keep"} if lru_gen is None else {"keep", "on", "off"})
     refused = [item for item in preflight.not_run if item["reason"].startswith("mglru: not in")]
     assert bool(refused) is (lru_gen is None)
+
+
+def test_locking_more_than_there_is_is_not_tried(tmp_path: Path) -> None:
+    available = read_meminfo(Roots()).available_bytes
+    assert available is not None
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "trace: {generate: {layers: 1, experts: 2, top_k: 1, iterations: 1}}\n"
+        f"pool: {{path: {tmp_path}/p, create: {{layers: 1, experts: 2, expert_bytes: 5}}}}\n"
+        f"mechanisms: [none]\nspine: {2 * available}\n"
+    )
+    campaign = load_campaign(path)
+    with pytest.raises(CapabilityError, match=r"spine and arena would lock .* that are available"):
+        examine(plan_cells(campaign), campaign.pool, campaign.balloon.floor, Roots())
+
+
+def test_a_tier_that_the_kernel_lacks_is_left_out_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    monkeypatch.setattr(os, "preadv", refused)
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "trace: {generate: {layers: 1, experts: 2, top_k: 1, iterations: 1}}\n"
+        f"pool: {{path: {tmp_path}/p, create: {{layers: 1, experts: 2, expert_bytes: 5}}}}\n"
+        "mechanisms: [none]\ntiers: [page-cache, dontcache, direct]\n"
+        "prefetch: {plan: [none, oracle]}\n"
+    )
+    campaign = load_campaign(path)
+    found = examine(plan_cells(campaign), campaign.pool, campaign.balloon.floor, Roots())
+    assert sorted((cell.tier, cell.prefetch is None) for cell in found.runnable) == [
+        ("direct", True),
+        ("page-cache", False),
+        ("page-cache", True),
+    ]
+    reasons = {item["cell"].split(",")[0]: item["reason"] for item in found.not_run}
+    assert "no RWF_DONTCACHE here" in reasons["dontcache"] or "twice" in reasons["dontcache"]
+    assert "each would be read twice" in reasons["direct"]
+    assert len(found.not_run) == 3
