@@ -2,10 +2,10 @@
 """Finds the parameters whose traces have the target statistics.
 
 First a simplex moves the free parameters to the middle of each single-domain target, on a sample of
-layers and with the same noise each time; a weak pull back to the start decides where the targets do
-not.  Then one parameter each is halved in on one statistic: `shared` on the least overlap of two
-domains, `grouped` on the greatest, `draft_fresh` on the reads per iteration.  Predictions are not
-looked at.
+layers and with the same noise each time; reuse is that of the accepted tokens.  A weak pull back to
+the start decides where the targets do not.  Then one parameter each is halved in on one statistic:
+`shared` on the least overlap of two domains, `grouped` on the greatest, `draft_fresh` on the reads
+per iteration.  Predictions are not looked at.
 """
 
 import math
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pagetier.analysis.synth.generate import draw_domain
+from pagetier.analysis.synth.generate import draw_accepted, draw_domain
 from pagetier.analysis.synth.minimise import bisect, nelder_mead
 from pagetier.analysis.synth.parameters import Parameters
 from pagetier.analysis.synth.spec import ModelSpec, Targets
@@ -95,22 +95,25 @@ class _Fit:
         return self.start.model_copy(update=found)
 
     def _loss(self, point: Float64) -> float:
-        parameters, spec = self._at(point), self.spec
-        name = next(iter(spec.domains))
-        short = draw_domain(spec, parameters, name, SEED, depths=_sample(_SAMPLE_LAYERS), gain=1.0)
-        loss = _misfit(domain_statistics(short), spec.targets)
-        if spec.long_context is None:
+        parameters, long = self._at(point), self.spec.long_context
+        loss = _misfit(self._found(parameters, _SAMPLE_LAYERS, None), self.spec.targets)
+        if long is None:
             return loss
-        long = draw_domain(
-            spec,
-            parameters,
-            name,
-            SEED,
-            depths=_sample(_LONG_SAMPLE_LAYERS),
-            gain=1.0,
-            iterations=spec.long_context.iterations,
+        found = self._found(parameters, _LONG_SAMPLE_LAYERS, long.iterations)
+        return loss + _misfit(found, long.targets)
+
+    def _found(
+        self, parameters: Parameters, layers: int, iterations: int | None
+    ) -> dict[str, float]:
+        spec, depths = self.spec, _sample(layers)
+        name = next(iter(spec.domains))
+        trace = draw_domain(
+            spec, parameters, name, SEED, depths=depths, gain=1.0, iterations=iterations
         )
-        return loss + _misfit(domain_statistics(long), spec.long_context.targets)
+        accepted = draw_accepted(
+            spec, parameters, name, SEED, depths=depths, gain=1.0, iterations=iterations
+        )
+        return domain_statistics(trace, accepted)
 
 
 def _positive(value: float | None) -> float:
@@ -133,12 +136,11 @@ def _middles(targets: Targets) -> dict[str, tuple[float, float]]:
 
 
 def _misfit(found: Mapping[str, float], targets: Targets) -> float:
-    """Sum of squares; both readings of reuse count where there are two."""
-    total = 0.0
-    for name, (middle, tolerance) in _middles(targets).items():
-        values = [found[key] for key in (name, f"served_{name}") if key in found]
-        total += sum(((value - middle) / tolerance) ** 2 for value in values) / len(values)
-    return total
+    """Sum of squares, of the accepted tokens where they are not all that the trace holds."""
+    return sum(
+        ((found.get(f"accepted_{name}", found[name]) - middle) / tolerance) ** 2
+        for name, (middle, tolerance) in _middles(targets).items()
+    )
 
 
 def _halve_in(spec: ModelSpec, start: Parameters, name: str, statistic: str) -> Parameters:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pagetier.analysis.lru import capacity_in_experts, lru_misses
 from pagetier.analysis.plans import build_plan
-from pagetier.analysis.synth.generate import draw_domain
+from pagetier.analysis.synth.generate import draw_accepted, draw_domain
 from pagetier.analysis.synth.parameters import Parameters
 from pagetier.analysis.synth.spec import ModelSpec, Targets
 from pagetier.analysis.synth.statistics import domain_statistics, model_statistics
@@ -77,7 +77,10 @@ def check_targets(
     spec: ModelSpec, parameters: Parameters, traces: Mapping[str, Trace], seed: int
 ) -> list[TargetRow]:
     """A row for each target of `spec`; `traces` are those of `draw_all`."""
-    found = {domain: domain_statistics(trace) for domain, trace in traces.items()}
+    found = {
+        domain: domain_statistics(trace, draw_accepted(spec, parameters, domain, seed))
+        for domain, trace in traces.items()
+    }
     rows = _domain_rows(spec.targets, found, "")
     if len(traces) > 1:
         rows += _model_rows(spec.targets, model_statistics(traces, spec.jaccard_top))
@@ -85,7 +88,8 @@ def check_targets(
         length = spec.long_context.iterations
         first = next(iter(spec.domains))
         long = draw_domain(spec, parameters, first, seed, iterations=length)
-        found = {first: domain_statistics(long)}
+        accepted = draw_accepted(spec, parameters, first, seed, iterations=length)
+        found = {first: domain_statistics(long, accepted)}
         rows += _domain_rows(spec.long_context.targets, found, f"{length} iterations: ")
     return rows
 
@@ -98,7 +102,7 @@ def _domain_rows(
         if name in _OF_MODEL:
             continue
         domains = list(found)[:1] if name in _OF_FIRST_DOMAIN else list(found)
-        for key in (name, f"served_{name}"):
+        for key in (f"accepted_{name}", name, f"served_{name}"):
             achieved = {domain: found[domain][key] for domain in domains if key in found[domain]}
             if key in _OF_ALL_DOMAINS:
                 achieved = {"mean": sum(achieved.values()) / len(achieved)}

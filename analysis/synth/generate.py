@@ -12,7 +12,7 @@ from pagetier.analysis.synth.spec import Domain, ModelSpec
 from pagetier.analysis.traces import Trace, TraceHeader
 from pagetier.analysis.traces.columns import starts_of
 
-__all__ = ["draw_domain"]
+__all__ = ["draw_accepted", "draw_domain"]
 
 # A trace is made in memory: about 12 bytes a read.
 MAX_READS = 1 << 27
@@ -33,17 +33,49 @@ def draw_domain(
     `depths` takes the place of the model's layers, `gain` of the domain's, and `iterations` of its
     number; accepted and failed drafts keep their share.
     """
-    entry = spec.domains[domain]
+    schedule = _schedule(spec.domains[domain], iterations)
+    return _draw(spec, parameters, domain, seed, schedule, depths, gain)
+
+
+def draw_accepted(
+    spec: ModelSpec,
+    parameters: Parameters,
+    domain: str,
+    seed: int,
+    *,
+    iterations: int | None = None,
+    depths: npt.NDArray[np.float64] | None = None,
+    gain: float | None = None,
+) -> Trace | None:
+    """The accepted tokens of what `draw_domain` makes of the same arguments, one an iteration.
+
+    None where that is nothing else already.
+    """
+    schedule = _schedule(spec.domains[domain], iterations)
+    alone = plan_schedule(schedule.tokens, 0, 0)
+    if alone == schedule:
+        return None
+    return _draw(spec, parameters, domain, seed, alone, depths, gain)
+
+
+def _draw(
+    spec: ModelSpec,
+    parameters: Parameters,
+    domain: str,
+    seed: int,
+    schedule: Schedule,
+    depths: npt.NDArray[np.float64] | None,
+    gain: float | None,
+) -> Trace:
     depths = spec.depths if depths is None else depths
-    iterations = entry.iterations if iterations is None else iterations
+    iterations = len(schedule.kinds)
     if iterations * len(depths) * spec.top_k > MAX_READS:
         raise InputError(f"{iterations} iterations are more than {MAX_READS} reads: ask for fewer")
-    schedule = _schedule(entry, iterations)
     stream = Stream(
         seed=seed,
         domain=list(spec.domains).index(domain),
         group=spec.group_number(domain),
-        gain=entry.gain if gain is None else gain,
+        gain=spec.domains[domain].gain if gain is None else gain,
         tokens=schedule.tokens,
     )
     selections = select(parameters, stream, depths, spec.experts, spec.top_k, schedule.draft_after)
@@ -59,7 +91,8 @@ def draw_domain(
     return _assemble(header, passes(schedule, selections))
 
 
-def _schedule(entry: Domain, iterations: int) -> Schedule:
+def _schedule(entry: Domain, iterations: int | None) -> Schedule:
+    iterations = entry.iterations if iterations is None else iterations
     scale = iterations / entry.iterations
     accepts = round(entry.accepts * scale)
     return plan_schedule(iterations, accepts, round(entry.fallbacks * scale))

@@ -66,5 +66,7 @@ class Parameters(Strict):
     # Correlation of popularity between any two domains, and between those of one group.
     shared: Share = 0.3
     grouped: Share = 0.8
+    # Experts of a layer, of those in use, that are popular in every domain.
+    core: Annotated[int, Field(ge=0, le=1 << 16)] = 0
     # New part of the phrase in the draft of a token that speculation gets wrong.
     draft_fresh: Share = 0.5

@@ -26,7 +26,7 @@ DRIFT_STRIDE = 16
 _SCORE_STEPS = 1 << 20
 _ID_BITS = 16
 _ID_MASK = (1 << _ID_BITS) - 1
-_MODEL, _DOMAIN = 0, 1
+_MODEL, _DOMAIN, _DRAFTS = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class _Router:
         idle = model.uniform(*self._shape) > in_use[:, np.newaxis]
         self._offset = np.where(idle, np.float32(-parameters.idle_penalty), np.float32(0))
         self._noise = Noise(stream.seed, _DOMAIN, stream.domain)
+        # Of their own, so that the accepted tokens are the same whichever drafts failed.
+        self._draft_noise = Noise(stream.seed, _DRAFTS, stream.domain)
         self._popular = self._first_popularity(model, stream)
         self._topic = self._noise.normal(*self._shape)
         self._phrase = self._noise.normal(*self._shape)
@@ -101,7 +103,7 @@ class _Router:
         self._base = self._popularity_score()
 
     def _first_popularity(self, model: Noise, stream: Stream) -> Float32:
-        """Correlated `shared` between all domains, `grouped` inside a group."""
+        """Correlated `shared` between all domains, `grouped` inside a group; one core for all."""
         shared = self._parameters.shared
         grouped = max(self._parameters.grouped, shared)
         of_all = model.normal(*self._shape)
@@ -112,6 +114,11 @@ class _Router:
             + np.float32(math.sqrt(grouped - shared)) * of_group
             + np.float32(math.sqrt(1 - grouped)) * own
         )
+        if not self._parameters.core:
+            return popular
+        by_rank = np.sort(_ordered(of_all + self._offset), axis=1) & _ID_MASK
+        core = by_rank[:, -self._parameters.core :]
+        np.put_along_axis(popular, core, np.take_along_axis(of_all, core, axis=1), axis=1)
         return popular
 
     def advance(self, token: int) -> None:
@@ -129,12 +136,7 @@ class _Router:
         self._phrase = self._moved(self._phrase, 1 / parameters.phrase_tokens)
 
     def _moved(self, state: Float32, time: float) -> Float32:
-        """An autoregressive step that keeps mean 0 and variance 1."""
-        keep = math.exp(-time)
-        return np.float32(keep) * state + np.float32(math.sqrt(1 - keep * keep)) * self._fresh()
-
-    def _fresh(self) -> Float32:
-        return self._noise.normal(*self._shape)
+        return _kept(state, math.exp(-time), self._noise)
 
     def _popularity_score(self) -> Float32:
         scale = self._gain * self._stretch * np.float32(self._parameters.popularity)
@@ -142,30 +144,35 @@ class _Router:
         score: Float32 = scale * _skewed(levelled, self._parameters.skew) + self._offset
         return score
 
-    def _scores(self, phrase: Float32) -> Float32:
+    def _scores(self, phrase: Float32, noise: Noise) -> Float32:
         parameters = self._parameters
         context = (
             np.float32(parameters.topic) * self._topic + np.float32(parameters.phrase) * phrase
         )
-        scores: Float32 = self._base + self._gain * self._stretch * context + self._fresh()
+        fresh = noise.normal(*self._shape)
+        scores: Float32 = self._base + self._gain * self._stretch * context + fresh
         return scores
 
     def selection(self) -> Uint16:
         """The experts of the token at hand."""
-        return self._best(self._scores(self._phrase))
+        return self._best(self._scores(self._phrase, self._noise))
 
     def wrong_draft(self) -> Uint16:
         """The experts of a next token that is then thrown away: same topic, another phrase."""
-        new = self._parameters.draft_fresh
-        followed = self._moved(self._phrase, 1 / self._parameters.phrase_tokens)
-        kept = np.float32(1 - new) * followed
-        return self._best(
-            self._scores(kept + np.float32(math.sqrt(1 - (1 - new) ** 2)) * self._fresh())
-        )
+        noise = self._draft_noise
+        followed = _kept(self._phrase, math.exp(-1 / self._parameters.phrase_tokens), noise)
+        strayed = _kept(followed, 1 - self._parameters.draft_fresh, noise)
+        return self._best(self._scores(strayed, noise))
 
     def _best(self, scores: Float32) -> Uint16:
         best = np.partition(_ordered(scores), -self._top_k, axis=1)[:, -self._top_k :]
         return np.sort(best & _ID_MASK, axis=1).astype(np.uint16)
+
+
+def _kept(state: Float32, keep: float, noise: Noise) -> Float32:
+    """An autoregressive step that keeps mean 0 and variance 1."""
+    fresh = noise.normal(*state.shape)
+    return np.float32(keep) * state + np.float32(math.sqrt(1 - keep * keep)) * fresh
 
 
 def _ordered(scores: Float32) -> npt.NDArray[np.int64]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published locality statistics, measured on traces.
 
-Reuse is measured twice where speculation failed: on the passes as issued, and (`served_`) without
-those that were done again, whose repetition repeats them by construction.  No published text says
-which of the two its figures are.
+Reuse is published over "the previous n tokens".  With speculation a trace holds passes, of two
+tokens each or of one once more.  So reuse is measured on the accepted tokens themselves
+(`accepted_`) where they are at hand, on the passes as issued, and (`served_`) without those that
+were done again.
 """
 
 from collections.abc import Mapping
@@ -20,17 +21,19 @@ __all__ = ["domain_statistics", "model_statistics"]
 WINDOWS = (1, 8, 64)
 
 
-def domain_statistics(trace: Trace) -> dict[str, float]:
-    """Statistics of one domain's trace, by name."""
+def domain_statistics(trace: Trace, accepted: Trace | None = None) -> dict[str, float]:
+    """Statistics of one domain's trace, by name; `accepted` has its accepted tokens alone."""
     counts = measure(trace).counts
     slopes = [slope for layer in counts if (slope := zipf_slope(layer)) is not None]
     shares = top8_shares(counts)
     failed = failed_passes(trace)
     served = _reuse(trace, ~failed, "served_reuse") if failed.any() else {}
+    of_tokens = {} if accepted is None else _reuse(accepted, None, "accepted_reuse")
     return {
         "zipf_alpha": float(np.mean(slopes)),
         **_reuse(trace, None, "reuse"),
         **served,
+        **of_tokens,
         "top8_share": float(shares.mean()),
         "top8_first_layer": float(shares[0]),
         "top8_highest_layer": float(shares.max()),

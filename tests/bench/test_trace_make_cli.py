@@ -81,6 +81,7 @@ def test_check_keeps_fitted_and_predicted_apart(fixed: Path) -> None:
     shown = document("synth", "--model", fixed, "--check")["check"]
     assert shown["fitted_parameters"] == ["phrase", "shared"]
     assert [row["statistic"] for row in shown["targets"]] == [
+        "accepted_reuse_1",
         "reuse_1",
         "served_reuse_1",
         "jaccard",

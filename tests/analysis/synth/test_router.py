@@ -46,10 +46,10 @@ def test_drafts_leave_the_accepted_tokens_alone() -> None:
     """The draft of a token shares its topic, and is no token of the chain."""
     parameters = Parameters(draft_fresh=0.5)
     stream = Stream(seed=5, domain=0, group=0, gain=1.0, tokens=50)
-    with_drafts = select(parameters, stream, DEPTHS, 40, 6, draft_after={49})
+    with_drafts = select(parameters, stream, DEPTHS, 40, 6, draft_after={3, 49})
     without = select(parameters, stream, DEPTHS, 40, 6)
     assert np.array_equal(with_drafts.tokens, without.tokens)
-    assert list(with_drafts.drafts) == [49]
+    assert list(with_drafts.drafts) == [3, 49]
     assert with_drafts.drafts[49].shape == (3, 6)
 
 
@@ -103,6 +103,32 @@ def test_the_penalty_only_makes_idle_experts_rare() -> None:
     idle = never == 0
     assert 0 < first_layer[idle].sum() < 0.1 * first_layer.sum()
     assert rare.min() > 0
+
+
+def test_the_core_is_popular_in_every_domain_and_nothing_else_is() -> None:
+    """Unlike domains share it alone; idle experts are no part of it."""
+    alone = Parameters(shared=0.0, grouped=0.0, popularity=3.0, topic=0.2, phrase=0.2)
+
+    def hottest(parameters: Parameters, domain: int) -> list[set[int]]:
+        tokens = draw(parameters, 600, domain=domain, group=domain).tokens
+        return [
+            set(np.argsort(-np.bincount(row.ravel()))[:6].tolist())
+            for row in tokens.transpose(1, 0, 2)
+        ]
+
+    def common(parameters: Parameters) -> list[int]:
+        pairs = zip(hottest(parameters, 0), hottest(parameters, 1), strict=True)
+        return [len(a & b) for a, b in pairs]
+
+    halved = alone.model_copy(update={"in_use": [[0.0, 0.5]]})
+    for parameters in (alone, halved):
+        assert min(common(parameters.model_copy(update={"core": 4}))) >= 3
+    assert sum(common(alone)) < 6
+
+
+def test_a_core_of_more_than_all_experts_is_all_of_them() -> None:
+    whole = Parameters(core=1000, shared=0.0, topic=0.0, phrase=0.0, popularity=50.0)
+    assert np.array_equal(draw(whole).tokens[0], draw(whole, domain=1, group=1).tokens[0])
 
 
 def test_domains_of_one_group_are_alike() -> None:
