@@ -6,7 +6,7 @@ below is None, never 0 or infinity; differences may be negative and are kept so.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,7 +19,9 @@ from pagetier.analysis.counters import (
     scope_read_bytes,
     series,
 )
+from pagetier.analysis.foreign import foreign_of
 from pagetier.analysis.hint_counts import Hints
+from pagetier.analysis.reclaim import LEAST_STOLEN_PAGES
 from pagetier.analysis.results import Cell, Pass
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "derive_cell",
     "effective_capacity",
     "in_extent_bytes",
+    "includes_limits",
 ]
 
 
@@ -65,7 +68,7 @@ class Reclaim:
     """Pages scanned and reclaimed, and the counters that say so.
 
     Classic LRU counts pages it looked at, MGLRU those it isolated: ratios of the two are not
-    comparable.  `scan_to_steal` is None when nothing was reclaimed.
+    comparable.  `scan_to_steal` is None when less than LEAST_STOLEN_PAGES were reclaimed.
     """
 
     scan_pages: int | None
@@ -74,6 +77,8 @@ class Reclaim:
 
     @property
     def scan_to_steal(self) -> float | None:
+        if self.steal_pages is None or self.steal_pages < LEAST_STOLEN_PAGES:
+            return None
         return ratio(self.scan_pages, self.steal_pages)
 
 
@@ -82,9 +87,9 @@ class Ledger:
     """Where the device's bytes went: their sum is the device's count.
 
     first and repeat: absent just before the read that wanted them.  prefetch: absent before a hint
-    and there after it.  over_read: the rest of what the replaying process read.  residual: the
-    scope's count less the process's.  foreign: what is left.
-    Without a count of the scope, foreign holds the residual too, and residual is None.
+    and there after it.  over_read: the rest of what the replaying process read.  foreign: counted
+    of all other processes, else what the device read beyond the scope.  residual: what is left.
+    Without a count of others or of the scope, foreign holds the residual, which is then None.
     """
 
     first: int | None
@@ -193,7 +198,7 @@ def derive_cell(cell: Cell) -> CellFacts:
         reclaim=_chosen(cell, reclaim_counters),
         reclaim_counters=reclaim_counters,
         hints=hints,
-        ledger=_ledger(first, repeat, over_read, prefetch, device, process, scope),
+        ledger=_ledger(first, repeat, over_read, prefetch, measured),
     )
 
 
@@ -219,12 +224,10 @@ def _ledger(
     repeat: int | None,
     over_read: int | None,
     prefetch: int | None,
-    device: int | None,
-    process: int | None,
-    scope: int | None,
+    measured: Pass,
 ) -> Ledger:
-    foreign = minus(device, process if scope is None else scope)
-    return Ledger(first, repeat, over_read, prefetch, foreign, residual=minus(scope, process))
+    foreign = foreign_of(measured)
+    return Ledger(first, repeat, over_read, prefetch, foreign.bytes, foreign.residual)
 
 
 def arena_bytes(replay: Pass) -> int | None:
@@ -298,6 +301,17 @@ def _time_mean(points: list[tuple[int, int]]) -> int:
 _SCOPE_RECLAIM = "memory.stat pgscan/pgsteal of the scope"
 _ALL_RECLAIM = "vmstat pgscan_file/pgsteal_file (all reclaim of the host)"
 _HOST_RECLAIM = "vmstat pgscan/pgsteal of kswapd + direct (limit reclaim excluded before 2026)"
+
+
+def includes_limits(reclaim: Reclaim, tested: Mapping[str, bool | None]) -> bool | None:
+    """Whether reclaim forced by a cgroup's limit is in it; `tested` is the host's self-test."""
+    match reclaim.source:
+        case source if source == _SCOPE_RECLAIM:
+            return True
+        case source if source == _ALL_RECLAIM:
+            return tested.get("file")
+        case _:
+            return tested.get("direct")
 
 
 def _reclaim(measured: Pass) -> tuple[Reclaim, ...]:

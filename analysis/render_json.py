@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document of ``report --json``: every figure of every cell, None where unknown."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 from pagetier.analysis.counters import number
-from pagetier.analysis.derive import CellFacts, derive_cell
-from pagetier.analysis.naming import reclaim_name
+from pagetier.analysis.derive import CellFacts, Limits, derive_cell
+from pagetier.analysis.facts import includes_limits, ratio
+from pagetier.analysis.ledger import agreements, by_iteration, obtained, refault_bytes, traced
+from pagetier.analysis.naming import mapping, reclaim_name
+from pagetier.analysis.page_exact import PageExact
 from pagetier.analysis.results import Cell, Results
 
 __all__ = ["report_json"]
-
-_LEDGER_METHODS = {
-    "first": "residency of each extent just before its read, never read before in this cell",
-    "repeat": "residency of each extent just before its read, read before in this cell",
-    "over_read": "process read_bytes - first - repeat - prefetch",
-    "prefetch": "residency of each extent just before and after its hint, unless it was read"
-    " meanwhile: what a hint and a read bring at the same time is in first and repeat, or else in"
-    " over_read",
-    "foreign": "device sectors x 512 - scope io, or - process read_bytes without a scope's count",
-    "residual": "scope io - process read_bytes",
-}
 
 
 def report_json(results: Results) -> dict[str, Any]:
@@ -28,12 +21,12 @@ def report_json(results: Results) -> dict[str, Any]:
     return {
         "campaign": {**dict(results.campaign), "sha256": results.meta.get("campaign_sha256")},
         "host": dict(results.host),
-        "cells": [_cell_json(cell, reclaim_name(cell, results.host)) for cell in results.cells],
+        "cells": [_cell_json(cell, results) for cell in results.cells],
     }
 
 
-def _cell_json(cell: Cell, implementation: str | None) -> dict[str, Any]:
-    facts = derive_cell(cell)
+def _cell_json(cell: Cell, results: Results) -> dict[str, Any]:
+    facts, implementation = derive_cell(cell), reclaim_name(cell, results.host)
     return {
         "id": cell.id,
         **{key: cell.spec.get(key) for key in _SPEC_KEYS},
@@ -43,9 +36,12 @@ def _cell_json(cell: Cell, implementation: str | None) -> dict[str, Any]:
         "labels": list(cell.labels),
         "iterations": facts.iterations,
         **_figures(facts),
-        **_reclaim_json(facts, implementation),
+        **_reclaim_json(facts, implementation, mapping(results.host.get("limit_reclaim_counters"))),
         **_tier_json(cell, facts),
-        "ledger": _ledger_json(facts),
+        "page_exact": _page_exact_json(cell, facts),
+        "ledger": _ledger_json(cell, facts),
+        "ledger_evidence": _evidence_json(cell, _limits_of(results)),
+        "audit": cell.facts.get("audit"),
         "enforced": dict(cell.enforced),
     }
 
@@ -123,21 +119,72 @@ def _tier_json(cell: Cell, facts: CellFacts) -> dict[str, Any]:
     }
 
 
-def _reclaim_json(facts: CellFacts, implementation: str | None) -> dict[str, Any]:
+def _reclaim_json(
+    facts: CellFacts, implementation: str | None, tested: Mapping[str, Any]
+) -> dict[str, Any]:
     reclaim = facts.reclaim
     return {
         "scan_pages": None if reclaim is None else reclaim.scan_pages,
         "steal_pages": None if reclaim is None else reclaim.steal_pages,
         "scan_to_steal": None if reclaim is None else reclaim.scan_to_steal,
         "scan_to_steal_source": None if reclaim is None else reclaim.source,
+        "scan_to_steal_includes_limits": (
+            None if reclaim is None else includes_limits(reclaim, tested)
+        ),
         "reclaim_implementation": implementation,
         "reclaim_counters": [
-            {**asdict(counter), "scan_to_steal": counter.scan_to_steal}
+            {
+                **asdict(counter),
+                "scan_to_steal": counter.scan_to_steal,
+                "includes_limits": includes_limits(counter, tested),
+            }
             for counter in facts.reclaim_counters
         ],
     }
 
 
-def _ledger_json(facts: CellFacts) -> dict[str, Any]:
+def _ledger_json(cell: Cell, facts: CellFacts) -> dict[str, Any]:
     terms = {name: facts.per_iteration(value) for name, value in asdict(facts.ledger).items()}
-    return {**terms, "obtained": _LEDGER_METHODS}
+    return {**terms, "obtained": obtained(cell)}
+
+
+def _page_exact_json(cell: Cell, facts: CellFacts) -> dict[str, Any]:
+    exact = PageExact.of(cell)
+    return {
+        "page_bytes": exact.page_bytes,
+        "demand_bytes_per_iteration": facts.per_iteration(exact.demand_bytes),
+        "nominal_miss_bytes_per_iteration": facts.per_iteration(exact.nominal_miss_bytes),
+        "effective_miss_bytes_per_iteration": facts.per_iteration(exact.effective_miss_bytes),
+        "in_extent_amplification": ratio(facts.in_extent_bytes, exact.nominal_miss_bytes),
+    }
+
+
+def _limits_of(results: Results) -> Limits:
+    """The campaign's limits; what it does not name is as by default."""
+    named = mapping(results.campaign.get("limits"))
+    known = {field.name for field in fields(Limits)}
+    return Limits(**{name: value for name, value in named.items() if name in known})
+
+
+_EVIDENCE = ("agreement", "others", "traced", "refault_bytes", "refault_source", "iterations")
+
+
+def _evidence_json(cell: Cell, limits: Limits) -> dict[str, Any]:
+    """What the ledger rests on: sources beside each other, and the terms of each iteration."""
+    measured = cell.passes.get("measured")
+    if measured is None:
+        return dict.fromkeys(_EVIDENCE)
+    refaulted, source = refault_bytes(measured, PageExact.of(cell).page_bytes)
+    return {
+        "agreement": {
+            replay.name: [asdict(pair) for pair in agreements(replay, limits)]
+            for replay in cell.passes.values()
+        },
+        "others": measured.result.get("others"),
+        "traced": None if (trace := traced(measured)) is None else asdict(trace),
+        "refault_bytes": refaulted,
+        "refault_source": source,
+        "iterations": {
+            name: list(column) for name, column in asdict(by_iteration(measured)).items()
+        },
+    }

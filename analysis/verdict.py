@@ -29,6 +29,7 @@ from pagetier.analysis.counters import (
     series,
 )
 from pagetier.analysis.facts import arena_bytes, in_extent_bytes, minus
+from pagetier.analysis.foreign import foreign_of, host_read_bytes, largest_other
 from pagetier.analysis.results import Cell, Pass
 from pagetier.analysis.units import format_bytes
 from pagetier.analysis.verdict_tiers import tier_reasons, tier_remarks
@@ -255,10 +256,26 @@ def _foreign(cell: Cell, limits: Limits) -> Iterator[str]:
     foreign = device - own
     tolerated = limits.tolerated_bytes(limits.foreign_share, device)
     if foreign > tolerated:
+        who = largest_other(measured)
         yield (
+            f"foreign {foreign / device:.1%}: {'' if who is None else f'{who}; '}"
             f"the device read {format_bytes(device)} and this process {format_bytes(own)} of it:"
-            f" {format_bytes(foreign)} ({foreign / device:.1%}) is foreign,"
-            f" the limit is {format_bytes(tolerated)}"
+            f" {format_bytes(foreign)} are of others, the limit is {format_bytes(tolerated)}"
+        )
+
+
+def _unexplained(cell: Cell, limits: Limits) -> Iterator[str]:
+    measured = cell.passes.get("measured")
+    device = None if measured is None else device_read_bytes(measured)
+    if measured is None or device is None or scope_read_bytes(measured) is not None:
+        return  # with a count of the scope, the residual is its difference from the process's
+    foreign = foreign_of(measured)
+    tolerated = limits.tolerated_bytes(limits.disagreement_share, device)
+    if foreign.residual is not None and abs(foreign.residual) > tolerated:
+        yield (
+            f"residual {foreign.residual / device:.1%}: of {format_bytes(device)} that the device"
+            f" read, {foreign.residual} B are neither this process's nor, by {foreign.how},"
+            f" another's; the limit is {format_bytes(tolerated)}"
         )
 
 
@@ -272,6 +289,7 @@ def _counts_disagree(cell: Cell, limits: Limits) -> Iterator[str]:
             (("the process", process), ("the device", device), True),
             (("the scope", scope), ("the device", device), True),
             (("the process", process), ("the scope", scope), False),
+            (("the process", process), ("the host (pgpgin)", host_read_bytes(replay)), True),
         ):
             yield from _disagreement(replay.name, left, right, one_sided, limits)
 
@@ -320,6 +338,7 @@ _RULES: tuple[_Rule, ...] = (
     _went_backwards,
     _device_silent,
     _foreign,
+    _unexplained,
     _counts_disagree,
     _swapped,
     lambda cell, _: tier_reasons(cell),

@@ -220,6 +220,8 @@ class Campaign(_Model):
     repetitions: Annotated[int, Field(gt=0)] = 1
     seed: int = 0
     limits: ValidityLimits = ValidityLimits()
+    device: Annotated[list[str], BeforeValidator(_as_list)] = []
+    audit: bool = False
 
     @model_validator(mode="after")
     def _capacities_are_named(self) -> "Campaign":

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pagetier.analysis.audit import audit_stops
 from pagetier.analysis.derive import judge
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.nominal import tier_misses
-from pagetier.analysis.plans import Plan
 from pagetier.analysis.results import Cell, Pass
+from pagetier.bench.auditing import audit_facts, insertions
 from pagetier.bench.cell_facts import budget_facts, effective_facts, hint_facts, plan_facts
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.device import Device
@@ -77,7 +78,10 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
     evidence.facts |= hint_facts(evidence.passes)
     if "measured" in evidence.passes:
         measured = evidence.passes["measured"]
-        evidence.facts |= effective_facts(bench.plan, spec, pool, holding, measured)
+        evidence.facts |= effective_facts(
+            bench.plan, spec, pool, holding, measured, evidence.facts["page_exact"]
+        )
+        evidence.facts |= audit_facts(bench.plan, spec, pool, holding, measured)
     unjudged = Cell(
         id=spec.id,
         position=position,
@@ -149,7 +153,10 @@ def _facts(bench: Bench, spec: CellSpec, pool: Pool, holding: Holding) -> dict[s
     return {
         **plan_facts(bench.plan, spec, pool, holding),
         "accepted_tokens": bench.accepted_tokens,
-        "labels": _labels(bench.warnings[spec.pool], spec),
+        "labels": [
+            *_labels(bench.warnings[spec.pool], spec),
+            *(["audited: its times are void"] if bench.audit else []),
+        ],
     }
 
 
@@ -173,7 +180,7 @@ def _measure(
     evidence: _Evidence,
     observer: Observer,
 ) -> None:
-    replays = _replays(bench.plan, pool, holding, expected)
+    replays = _replays(bench, pool, holding, expected)
     with (
         _job(bench, spec, pool, holding, expected) as job_dir,
         opened_scope(bench) as scope,
@@ -200,10 +207,21 @@ def _measure(
             ) as snapshots:
                 for replay in replays:
                     observer.start_pass(replay.name)
-                    evidence.passes[replay.name] = replay.run(worker, snapshots, observer)
+                    with _insertions(bench, spec, pool, replay, ready["pid"]) as traced:
+                        found = replay.run(worker, snapshots, observer)
+                    result = {**found.result, **({"insertions": traced} if traced else {})}
+                    evidence.passes[replay.name] = replace(found, result=result)
             evidence.facts["pool_resident_after_bytes"] = resident_bytes(pool)
             evidence.facts["problems"] = enforcement.problems()
             evidence.facts["scope_alive"] = None if scope is None else scope.exists()
+
+
+def _insertions(
+    bench: Bench, spec: CellSpec, pool: Pool, replay: Replay, pid: int
+) -> contextlib.AbstractContextManager[dict[str, Any]]:
+    if not replay.audit:
+        return contextlib.nullcontext({})
+    return insertions(spec, pool, pid, bench.journal, bench.roots)
 
 
 def _note_held(bench: Bench, pool: Pool, ready: dict[str, Any], evidence: _Evidence) -> int | None:
@@ -215,16 +233,21 @@ def _note_held(bench: Bench, pool: Pool, ready: dict[str, Any], evidence: _Evide
     return None if status is None else status.vm_lck_bytes
 
 
-def _replays(plan: Plan, pool: Pool, holding: Holding, expected: Expected) -> list[Replay]:
+def _replays(bench: Bench, pool: Pool, holding: Holding, expected: Expected) -> list[Replay]:
     """Warm-up, which checks and hashes content, and the measured pass, which does neither.
 
     Simulated before anything is started: a pause between the passes would be one of the cache.
     """
-    sizes = pool.size_of_experts
+    plan, sizes = bench.plan, pool.size_of_experts
+    stops = audit_stops(plan.num_iterations, holding.hints is not None) if bench.audit else ()
     replays = []
-    for name, verify_every, passes in (("warm-up", VERIFY_EVERY, 1), ("measured", 0, 2)):
+    for name, verify_every, passes, audit in (
+        ("warm-up", VERIFY_EVERY, 1, ()),
+        ("measured", 0, 2, stops),
+    ):
         misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes, passes)
-        replays.append(Replay(name, verify_every, expected.seed, misses.by_iteration.tolist()))
+        counts = misses.by_iteration.tolist()
+        replays.append(Replay(name, verify_every, expected.seed, counts, audit))
     return replays
 
 

@@ -10,11 +10,14 @@ import numpy as np
 
 from pagetier.analysis.derive import effective_capacity
 from pagetier.analysis.nominal import tier_misses
+from pagetier.analysis.page_exact import page_exact_facts, page_misses
+from pagetier.analysis.pages import PageLayout, extents_of, page_layout
 from pagetier.analysis.plans import Plan
 from pagetier.analysis.results import Pass
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.tiering import Holding, bytes_of
 from pagetier.capacity.base import Enforced
+from pagetier.native.residency import page_bytes
 from pagetier.tiers.kinds import TIERS
 from pagetier.tiers.pool import Pool
 
@@ -37,6 +40,7 @@ def plan_facts(plan: Plan, spec: CellSpec, pool: Pool, holding: Holding) -> dict
         "arena_reads_per_pass": holding.arena_reads(plan),
         "pool_sha256": pool.digest,
         **_different_sizes(pool, {"nominal_miss_bytes": misses.bytes}),
+        "page_exact": _page_exact(plan, spec, pool, holding),
     }
 
 
@@ -48,6 +52,15 @@ def _different_sizes(pool: Pool, facts: dict[str, Any]) -> dict[str, Any]:
     return {**largest, **facts}
 
 
+def _page_exact(plan: Plan, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
+    capacity_bytes = holding.budget.page_cache_bytes if TIERS[spec.tier].admits else 0
+    return page_exact_facts(plan, holding.held, _layout(pool), capacity_bytes)
+
+
+def _layout(pool: Pool) -> PageLayout:
+    return page_layout(extents_of(pool.extent_table()), page_bytes())
+
+
 def _nominal_policy(spec: CellSpec) -> str:
     if not TIERS[spec.tier].admits:
         return "every read"
@@ -57,7 +70,12 @@ def _nominal_policy(spec: CellSpec) -> str:
 
 
 def effective_facts(
-    plan: Plan, spec: CellSpec, pool: Pool, holding: Holding, measured: Pass
+    plan: Plan,
+    spec: CellSpec,
+    pool: Pool,
+    holding: Holding,
+    measured: Pass,
+    page_exact: dict[str, Any],
 ) -> dict[str, Any]:
     """Misses with an LRU as large as what the page cache really held, beside the nominal ones."""
     effective = effective_capacity(measured)
@@ -65,9 +83,11 @@ def effective_facts(
         return {}
     cache_bytes = effective.bytes if TIERS[spec.tier].admits else 0
     misses = tier_misses(plan, holding.held, cache_bytes, pool.size_of_experts)
+    pages = page_misses(plan, holding.held, _layout(pool), cache_bytes)
     return {
         "effective_misses": misses.total,
         **_different_sizes(pool, {"effective_miss_bytes": misses.bytes}),
+        "page_exact": {**page_exact, "effective_miss_pages": pages},
     }
 
 

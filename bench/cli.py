@@ -70,6 +70,12 @@ stderr = Console(stderr=True)
 # A table that goes to a file is not cut to the 80 columns of no terminal.
 stdout = Console() if sys.stdout.isatty() else Console(width=180)
 
+DeviceNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device", help="A disk of the pool, where that cannot be found out; repeatable."
+    ),
+]
 PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help="Folder of a pool.")]
 
 
@@ -79,15 +85,18 @@ def doctor(
     probe_rates: Annotated[
         bool, typer.Option("--probe", help="Measure cold and warm read rates of the pool's device.")
     ] = False,
+    device: DeviceNames = None,
     as_json: Json = False,
 ) -> None:
     """What this host can do, with a remedy for each gap."""
     if probe_rates and pool is None:
         raise InputError("doctor --probe reads a pool; name it with --pool")
+    if device and pool is None:
+        raise InputError("--device names the disk of a pool: name the pool with --pool")
     opened = None if pool is None else open_pool(pool)
-    document = examine(Roots(), opened)
+    document = examine(Roots(), opened, named=tuple(device or ()))
     if probe_rates and opened is not None:
-        document["probe"] = probe(opened, Roots())
+        document["probe"] = probe(opened, Roots(), named=tuple(device or ()))
     if as_json:
         print_json(document)
     else:
@@ -186,6 +195,11 @@ def run(
         str | None,
         typer.Option(help="Bytes per hint, 'safe' or 'whole', instead of the campaign's."),
     ] = None,
+    device: DeviceNames = None,
+    audit: Annotated[
+        bool,
+        typer.Option("--audit", help="Also look at what the kernel keeps; times are then void."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Measure the cells that -o DIR does not hold yet.")
     ] = False,
@@ -195,7 +209,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Measure a campaign: device bytes beside simulated misses, with a verdict on each cell."""
-    request = RunRequest(campaign, output, trace, pool, resume, hint_chunk)
+    disks = tuple(device or ())
+    request = RunRequest(campaign, output, trace, pool, resume, hint_chunk, disks, audit)
     if only_plan:
         document = dry_run(request)
         if as_json:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,13 +71,18 @@ class Driver:
         verify_every: int,
         content_seed: int,
         hash_content: bool = False,
+        audit: Sequence[int] = (),
         on_progress: Callable[[dict[str, Any]], None],
     ) -> dict[str, Any]:
-        """One pass over the plan; returns the worker's ``pass`` event."""
+        """One pass over the plan; returns the worker's ``pass`` event.
+
+        `audit` are the iterations after which the pass stops to look at what is resident.
+        """
         command = {
             "verify_every": verify_every,
             "content_seed": content_seed,
             "hash_content": hash_content,
+            "audit": list(audit),
         }
         assert self._process.stdin is not None
         try:

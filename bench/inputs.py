@@ -5,6 +5,7 @@ Loading touches nothing on disk; pools are made only after a preflight has said 
 """
 
 import importlib.resources
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ class RunRequest:
     pool: str | None
     resume: bool
     hint_chunk: str | None = None
+    device: tuple[str, ...] = ()
+    audit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,18 @@ def load_inputs(request: RunRequest) -> Inputs:
     campaign = load_campaign(
         path, trace=request.trace, pool=request.pool, hint_chunk=request.hint_chunk
     )
+    campaign = _with_options(campaign, request)
     trace = _trace_of(campaign.trace)
     name = "quick" if request.campaign is None else path.stem
     cells = plan_cells(campaign)
     return Inputs(campaign, name, trace, build_plan(trace), cells, load_advice(cells, trace))
+
+
+def _with_options(campaign: Campaign, request: RunRequest) -> Campaign:
+    """What the command line said about the disks and the audit is kept with the campaign."""
+    named = {"device": list(request.device)} if request.device else {}
+    audited = {"audit": True} if request.audit else {}
+    return campaign.model_copy(update={**named, **audited})
 
 
 def _campaign_path(request: RunRequest) -> Path:
@@ -144,9 +155,12 @@ def _check_geometry(path: str, plan: Plan, layers: int, experts: int) -> None:
         )
 
 
-def device_of(pools: dict[str, Pool], roots: Roots) -> Device:
-    """The one device all pools lie on: its counters are the judge of every cell."""
-    devices = [resolve(pool.root / pool.files()[0], roots) for pool in pools.values()]
+def device_of(pools: dict[str, Pool], roots: Roots, named: Sequence[str] = ()) -> Device:
+    """The one device all pools lie on: its counters are the judge of every cell.
+
+    `named` are the user's own words for its disks, where they cannot be found.
+    """
+    devices = [resolve(pool.root / pool.files()[0], roots, named) for pool in pools.values()]
     names = sorted({device.name for device in devices})
     if len(names) > 1:
         raise InputError(

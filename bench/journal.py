@@ -20,6 +20,7 @@ from typing import Any, Self
 from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.files import replace_file
 from pagetier.bench.readahead import restore_read_ahead
+from pagetier.bench.tracing import remove_instance
 from pagetier.capacity.balloon import reap
 from pagetier.capacity.lab.machine import reap_guest
 from pagetier.capacity.mglru import restore
@@ -162,6 +163,10 @@ def _undo(entry: dict[str, Any], token: str, roots: Roots) -> list[str]:
             bdi, before_kb = entry["bdi"], entry["kb"]
             done = restore_read_ahead(bdi, before_kb, roots)
             return [f"put read_ahead_kb {before_kb} of {bdi} before a dead harness back"] * done
+        case "tracing":
+            path = Path(entry["path"])
+            done = remove_instance(path, token)
+            return [f"removed the tracing instance {path} of a harness that died"] * done
         case kind:
             raise CapabilityError(
                 f"a journal of a newer pagetier names '{kind}', which this one cannot undo; "

@@ -39,7 +39,8 @@ def campaign_for_guest(campaign: Campaign) -> Campaign:
         variation.model_copy(update=_guest_files(variation)) for variation in campaign.variations
     ]
     changed = {"trace": trace, "pool": pools, "variations": variations, **_guest_files(campaign)}
-    return campaign.model_copy(update=changed)
+    # The guest's one disk is found; the host's names mean nothing there.
+    return campaign.model_copy(update={**changed, "device": []})
 
 
 def _guest_files(keys: Campaign | Variation) -> dict[str, object]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cells of a campaign this host can run, by the doctor, before anything is made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,17 @@ class Preflight:
 
 
 def examine(
-    cells: list[CellSpec], sources: list[PoolSource], balloon_floor_bytes: int, roots: Roots
+    cells: list[CellSpec],
+    sources: list[PoolSource],
+    balloon_floor_bytes: int,
+    roots: Roots,
+    named: Sequence[str] = (),
 ) -> Preflight:
-    """Sort the cells; raises CapabilityError with reason and remedy when none can run."""
-    sites = {source.path: _Site.of(source, roots) for source in sources}
+    """Sort the cells; raises CapabilityError with reason and remedy when none can run.
+
+    `named` are the user's own words for the disks of the pools.
+    """
+    sites = {source.path: _Site.of(source, roots, named) for source in sources}
     warnings = {path: warnings_of(site.report) for path, site in sites.items()}
     result = Preflight([], [], [], warnings, {})
     profile, meminfo = read_boot_profile(roots), read_meminfo(roots)
@@ -168,11 +176,11 @@ class _Site:
     place: Path
 
     @classmethod
-    def of(cls, source: PoolSource, roots: Roots) -> "_Site":
+    def of(cls, source: PoolSource, roots: Roots, named: Sequence[str]) -> "_Site":
         path, geometry = Path(source.path), geometry_of(source)
         if path.exists() or source.create is None:
             pool = open_pool(path)
-            return cls(doctor(roots, pool), geometry, pool.root / pool.files()[0])
+            return cls(doctor(roots, pool, named=named), geometry, pool.root / pool.files()[0])
         made = source.create
         planned = PoolFindings(
             files=geometry.experts if made.layout == "files" else 1,
@@ -181,4 +189,5 @@ class _Site:
             planned_bytes=geometry.experts * made.expert_bytes,
         )
         place = next(folder for folder in path.absolute().parents if folder.exists())
-        return cls(doctor(roots, where=place, planned=planned), geometry, place)
+        report = doctor(roots, where=place, planned=planned, named=named)
+        return cls(report, geometry, place)

@@ -7,6 +7,7 @@ not count what was read: a benchmark of the page cache is no speed of a disk.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +61,21 @@ class _Pass:
 
 
 def probe(
-    pool: Pool, roots: Roots, *, sample_bytes: int = SAMPLE_BYTES, threads: int = 8
+    pool: Pool,
+    roots: Roots,
+    *,
+    sample_bytes: int = SAMPLE_BYTES,
+    threads: int = 8,
+    named: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Evict the pool, prove it cold, read a sample twice; one JSON object.
+
+    `named` are the user's own words for its disks, where they cannot be found.
 
     Raises InputError when another process has the pool mapped, CapabilityError for a device that
     cannot be resolved or does not count.
     """
-    device = resolve(pool.root / pool.files()[0], roots)
+    device = resolve(pool.root / pool.files()[0], roots, named)
     require_unmapped(pool, roots.proc)
     plan = _plan(pool, min(sample_bytes, _affordable_bytes(roots, sample_bytes)))
     eviction = evict_pool(pool, roots.proc)

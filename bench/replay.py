@@ -24,25 +24,31 @@ class Replay:
     verify_every: int
     content_seed: int
     nominal_misses: list[int]
+    audit: tuple[int, ...] = ()  # iterations after which the worker looks at what is resident
 
     def run(self, worker: Driver, snapshots: Snapshots, observer: Observer) -> Pass:
+        readers = snapshots.readers()
         before = snapshots.take()
         with Timeline(snapshots.sample) as timeline:
             event = worker.replay(
                 verify_every=self.verify_every,
                 content_seed=self.content_seed,
                 hash_content=self.verify_every > 0,
+                audit=self.audit,
                 on_progress=self._watcher(before, timeline, observer),
             )
             samples = timeline.stop()
         time.sleep(SETTLE_S)
+        after = snapshots.take()
         return Pass(
             name=self.name,
             before=before,
-            after=snapshots.take(),
+            after=after,
             result={
+                "others": snapshots.others_since(readers),
                 "missed_ticks": timeline.missed_ticks,
                 **{key: event[key] for key in _RESULT_KEYS},
+                **({"audit": event["audit"]} if self.audit else {}),
             },
             iterations=_iterations(event, self.nominal_misses),
             samples=tuple(Sample(sample["at_ns"], sample) for sample in samples),

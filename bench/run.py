@@ -24,6 +24,7 @@ from pagetier.analysis.results import Cell, read_meta
 from pagetier.analysis.traces import trace_info
 from pagetier.bench.boot import BootPlan, has_plan, plan_boots, read_host_memory, save_plan
 from pagetier.bench.cell import run_cell
+from pagetier.bench.check_selftest import read_limit_counters
 from pagetier.bench.device import Device
 from pagetier.bench.estimate import estimate
 from pagetier.bench.host import host_facts
@@ -71,9 +72,11 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
         for line in recover(state_dir(), roots):
             console.print(line, highlight=False)
         campaign = inputs.campaign
-        preflight = examine(inputs.cells, campaign.pool, campaign.balloon.floor, roots)
+        preflight = examine(
+            inputs.cells, campaign.pool, campaign.balloon.floor, roots, campaign.device
+        )
         pools = open_pools(inputs, roots, console)
-        device = device_of(pools, roots)
+        device = device_of(pools, roots, campaign.device)
         boots = _boots_to_plan(directory, preflight, roots)
         meta = _meta(inputs, pools, device, roots, preflight)
         with (
@@ -98,6 +101,7 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
                 balloon_floor_bytes=inputs.campaign.balloon.floor,
                 job_dir=directory / "job",
                 warnings=preflight.warnings,
+                audit=campaign.audit,
             )
             iterations = inputs.plan.num_iterations
             progress = CampaignProgress(console, len(preflight.runnable), iterations, log)
@@ -156,9 +160,15 @@ def _meta(
         "trace_sha256": inputs.trace.sha256 or inputs.plan.sha256,
         "plan_sha256": inputs.plan.sha256,
         "pools": json.dumps({path: pool.digest for path, pool in pools.items()}),
-        "host": json.dumps(host_facts(roots, device)),
+        "host": json.dumps({**host_facts(roots, device), **_limit_counters(roots)}),
         "not_run": json.dumps(preflight.not_run),
     }
+
+
+def _limit_counters(roots: Roots) -> dict[str, Any]:
+    """Which global counters include limit reclaim, where `check --self-test` found out."""
+    found = read_limit_counters(state_dir(), roots)
+    return {"limit_reclaim_counters": None if found is None else found.counters}
 
 
 def _open_store(directory: Path, resume: bool, meta: dict[str, str]) -> Store:

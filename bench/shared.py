@@ -41,3 +41,4 @@ class Bench:
     balloon_floor_bytes: int
     job_dir: Path
     warnings: dict[str, list[dict[str, Any]]]
+    audit: bool = False

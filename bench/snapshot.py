@@ -16,6 +16,7 @@ from pagetier.bench.device import Device
 from pagetier.bench.kernel.lru_gen import GenerationReader
 from pagetier.bench.kernel.numa import node_folders, parse_node_meminfo
 from pagetier.bench.kernel.procio import parse_process_io
+from pagetier.bench.kernel.readers import Readers, growth, read_readers
 from pagetier.bench.kernel.text import HeldFile
 from pagetier.bench.kernel.vmstat import parse_vmstat, recorded
 from pagetier.capacity.meminfo import parse_meminfo
@@ -65,7 +66,8 @@ class Snapshots:
         worker_pid: int | None = None,
         balloon_pid: int | None = None,
     ) -> None:
-        proc = roots.proc
+        proc = self._proc = roots.proc
+        self._worker_pid = worker_pid
         self._device = device
         self._scope = scope
         self._diskstats = HeldFile(proc / "diskstats")
@@ -109,6 +111,16 @@ class Snapshots:
         memcgs = self._generations.read()
         snapshot["lru_gen"] = None if memcgs is None else [memcg.as_dict() for memcg in memcgs]
         return snapshot
+
+    def readers(self) -> Readers:
+        """What every process of the host has read: too slow for a timeline."""
+        return read_readers(self._proc)
+
+    def others_since(self, before: Readers) -> dict[str, Any] | None:
+        """What all but the worker have read since; None without a worker."""
+        if self._worker_pid is None:
+            return None
+        return growth(before, self.readers(), self._worker_pid)
 
     def sample(self) -> dict[str, Any]:
         """For a timeline: everything, but the generations at most once a second."""

@@ -25,14 +25,15 @@ import numpy as np
 
 from pagetier.analysis.hints import HintPlan
 from pagetier.analysis.plans import Plan, Uint32, Uint64, load_plan, save_plan
+from pagetier.bench.audited import Hints, audited_replay
+from pagetier.bench.pass_event import pass_event
 from pagetier.capacity.procstatus import read_status
 from pagetier.cgroups.roots import Roots
 from pagetier.native.arena import Arena
 from pagetier.native.errors import ReplayError
 from pagetier.native.hints import HintDelivery
-from pagetier.native.passes import HintCounts
 from pagetier.native.process import die_with_parent
-from pagetier.native.reader import ExtentTable, PassResult, Progress, Reader
+from pagetier.native.reader import ExtentTable, Progress, Reader
 from pagetier.tiers.spine import locked_spine
 
 __all__ = ["TierJob", "write_job"]
@@ -85,14 +86,8 @@ def write_job(
     (directory / "job.json").write_text(json.dumps(job))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Hints:
-    hint_start: Uint64
-    hint_experts: Uint32
-
-
-def _load_hints(directory: Path) -> _Hints:
-    return _Hints(
+def _load_hints(directory: Path) -> Hints:
+    return Hints(
         np.load(directory / "hint_start.npy", allow_pickle=False),
         np.load(directory / "hint_experts.npy", allow_pickle=False),
     )
@@ -121,70 +116,6 @@ def _report_progress(progress: Progress) -> None:
         reads=progress.reads,
         bytes=progress.bytes,
         iterations=progress.iterations,
-    )
-
-
-def _as_list(array: "np.ndarray[Any, Any] | None") -> list[int] | None:
-    return None if array is None else [int(value) for value in array]
-
-
-def _sum(array: "np.ndarray[Any, Any] | None") -> int | None:
-    return None if array is None else int(array.sum())
-
-
-def _hint_counts(counts: HintCounts | None) -> dict[str, Any] | None:
-    if counts is None:
-        return None
-    failure = counts.first_failure
-    sums = {
-        name: _sum(getattr(counts, name))
-        for name in (
-            "submitted",
-            "overwritten",
-            "completed",
-            "failed",
-            "hinted_bytes",
-            "resident_before_bytes",
-            "resident_after_bytes",
-            "brought_bytes",
-            "raced_bytes",
-            "lost_bytes",
-            "used_bytes",
-            "evicted_bytes",
-        )
-    }
-    return {
-        **sums,
-        "unused_bytes": counts.unused_bytes,
-        "first_failure": None if failure is None else asdict(failure),
-        "busy_ns": counts.busy_ns,
-        "user_ns": counts.user_ns,
-        "system_ns": counts.system_ns,
-    }
-
-
-def _report_pass(result: PassResult) -> None:
-    buckets = np.flatnonzero(result.latency_histogram)
-    _say(
-        event="pass",
-        start_ns=result.start_ns,
-        user_ns=result.user_ns,
-        system_ns=result.system_ns,
-        verified_reads=result.verified_reads,
-        latency_histogram=[[int(b), int(result.latency_histogram[b])] for b in buckets],
-        end_ns=_as_list(result.iteration_end_ns),
-        wall_ns=_as_list(result.iteration_wall_ns),
-        bytes=_as_list(result.iteration_bytes),
-        reads=_as_list(result.iteration_reads),
-        first_bytes=_as_list(result.iteration_first_bytes),
-        repeat_bytes=_as_list(result.iteration_repeat_bytes),
-        resident_bytes=_sum(result.iteration_resident_bytes),
-        aligned_over_read_bytes=_sum(result.iteration_over_read_bytes),
-        arena_reads=_sum(result.iteration_arena_reads),
-        arena_bytes=_sum(result.iteration_arena_bytes),
-        # As text: JSON numbers end at 2^53 for many a reader of the results.
-        content_hash=None if result.content_hash is None else f"{result.content_hash:016x}",
-        hints=_hint_counts(result.hints),
     )
 
 
@@ -228,10 +159,15 @@ def _preload(arena: Arena | None) -> dict[str, Any] | None:
     return {**asdict(preloaded), "way": preloaded.way, "region_bytes": arena.region_bytes}
 
 
-def _serve(reader: Reader, plan: Plan, hints: _Hints | None, digests: Uint64 | None) -> None:
+def _serve(
+    reader: Reader, table: ExtentTable, plan: Plan, hints: Hints | None, digests: Uint64 | None
+) -> None:
     """One replay per command until the harness closes the pipe."""
     for line in sys.stdin:
         command = json.loads(line)
+        if command["audit"]:
+            _say(**audited_replay(reader, table, plan, hints, command["audit"], _report_progress))
+            continue
         result = reader.replay(
             plan,
             hints=hints,
@@ -241,7 +177,7 @@ def _serve(reader: Reader, plan: Plan, hints: _Hints | None, digests: Uint64 | N
             hash_content=command["hash_content"],
             on_progress=_report_progress,
         )
-        _report_pass(result)
+        _say(**pass_event(result))
 
 
 def _on_terminate(_signal: int, _frame: FrameType | None) -> None:
@@ -266,7 +202,7 @@ def _run(directory: Path, job: dict[str, Any]) -> None:
             locked_bytes=_own_locked_bytes(),
             preload=_preload(arena),
         )
-        _serve(reader, plan, hints, digests)
+        _serve(reader, table, plan, hints, digests)
 
 
 def main(arguments: list[str]) -> int:

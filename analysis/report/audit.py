@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How LRU is the kernel: of the experts that a simulated LRU would hold, the share it held.
 
-A cell that was audited has in its facts ``audit``: a list of looks, each with the `iteration`
-after which it was taken, `simulated_bytes` that the LRU held then, and `common_bytes`, those of
-them that were resident.
+A cell that was audited has in its facts ``audit``: the `points` of `pagetier.analysis.audit`, one
+for each look into the page cache.
 """
 
 from pagetier.analysis.counters import number
@@ -50,11 +49,11 @@ def _points(arm: Arm) -> tuple[FigurePoint, ...]:
 
 
 def _looks(cell: Cell) -> list[tuple[int, float]]:
-    looks = cell.facts.get("audit")
+    points = mapping(cell.facts.get("audit")).get("points")
     found = []
-    for look in map(mapping, looks if isinstance(looks, list) else []):
-        held, common = number(look, "simulated_bytes"), number(look, "common_bytes")
+    for look in map(mapping, points if isinstance(points, list) else []):
+        lru, overlap = number(look, "lru_bytes"), number(look, "overlap_bytes")
         iteration = number(look, "iteration")
-        if iteration is not None and held and common is not None:
-            found.append((iteration, common / held))
+        if iteration is not None and lru and overlap is not None:
+            found.append((iteration, overlap / lru))
     return found

@@ -126,7 +126,7 @@ def _measured() -> Pass:
     return Pass(
         name="measured",
         before=snapshot(10, read=800 * MB),
-        after=snapshot(16, read=1050 * MB, device=1056 * MB, scan=600, steal=400, kswapd_scan=90),
+        after=snapshot(16, read=1050 * MB, device=1056 * MB, scan=6000, steal=4000, kswapd_scan=90),
         result={"start_ns": 10 * S, "verified_reads": 0},
         iterations=(
             Iteration(0, 12 * S, 2 * S, 500 * MB, 50, 20 * MB, 80 * MB, 15),

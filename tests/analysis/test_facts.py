@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pagetier.analysis.derive import (
     CellFacts,
@@ -16,7 +14,6 @@ from pagetier.analysis.derive import (
     derive_cell,
     effective_capacity,
 )
-from pagetier.analysis.facts import _ledger, minus
 from pagetier.analysis.results import Cell, Pass, Sample
 
 Amend = Callable[..., Cell]
@@ -63,17 +60,6 @@ def test_the_ledger_adds_up_to_the_device(cell: Cell, amend: Amend) -> None:
     without_scope = amend(("measured", "after", "scope", "io"), None)
     ledger = derive_cell(without_scope).ledger
     assert (ledger.foreign, ledger.residual) == (6 * MB, None)
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=5, max_size=5))
-def test_the_ledger_adds_up_for_any_counts(counts: list[int]) -> None:
-    device, process, scope, in_extent, prefetch = counts
-    over_read = minus(minus(process, in_extent), prefetch)
-    first = in_extent // 3
-    ledger = _ledger(first, in_extent - first, over_read, prefetch, device, process, scope)
-    terms = [ledger.first, ledger.repeat, ledger.over_read, ledger.prefetch]
-    terms += [ledger.foreign, ledger.residual]
-    assert sum(term for term in terms if term is not None) == device
 
 
 def test_negative_over_read_and_foreign_are_kept(amend: Amend) -> None:
@@ -201,7 +187,7 @@ def test_the_scope_is_counted_on_each_of_several_disks(amend: Amend) -> None:
 def test_a_wall_is_judged_by_the_counters_of_its_scope(cell: Cell) -> None:
     reclaim = derive_cell(cell).reclaim
     assert reclaim is not None
-    assert (reclaim.scan_pages, reclaim.steal_pages) == (600, 400)
+    assert (reclaim.scan_pages, reclaim.steal_pages) == (6000, 4000)
     assert reclaim.scan_to_steal == 1.5
     assert "memory.stat" in reclaim.source
 
@@ -222,7 +208,7 @@ def test_a_balloon_is_judged_by_kswapd_and_direct(amend: Amend) -> None:
     reclaim = derive_cell(changed).reclaim
     assert reclaim is not None
     assert (reclaim.scan_pages, reclaim.steal_pages) == (90, 30)
-    assert reclaim.scan_to_steal == 3
+    assert reclaim.scan_to_steal is None, "30 pages are too few for a ratio"
     assert "kswapd + direct" in reclaim.source
 
 

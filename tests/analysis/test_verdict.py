@@ -70,7 +70,7 @@ REJECTING: list[tuple[str, tuple[str, ...], Any, str]] = [
         "foreign",
         ("measured", "after", "device", "sectors_read"),
         (7 * 512 + 1072 * MB) // 512,
-        r"22.0 MB \(8.1%\) is foreign, the limit is 16.8 MB",
+        r"foreign 8.1%: the device read .*: 22.0 MB are of others, the limit is 16.8 MB",
     ),
     (
         "process above device",

@@ -201,10 +201,11 @@ def test_residency_is_the_share_of_the_simulated_set(
 ) -> None:
     def audit(*common: int) -> dict[str, Any]:
         looks = [
-            {"iteration": at, "simulated_bytes": 10, "common_bytes": n}
+            {"iteration": at, "lru_bytes": 10, "overlap_bytes": n}
             for at, n in enumerate(common, start=1)
         ]
-        return {"audit": [*looks, {"iteration": 9, "simulated_bytes": 0, "common_bytes": 0}]}
+        empty = {"iteration": 9, "lru_bytes": 0, "overlap_bytes": 0}
+        return {"audit": {"capacity_experts": 1, "points": [*looks, empty]}}
 
     cells = [make_cell(facts=audit(8, 6), repetition=1), make_cell(facts=audit(4), repetition=2)]
     figure = residency_figure(arms_of(make_study(cells)))
