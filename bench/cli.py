@@ -18,12 +18,12 @@ from pagetier.analysis.render import markdown_block, report_json
 from pagetier.analysis.results import read_results
 from pagetier.analysis.units import format_bytes, parse_bytes
 from pagetier.bench import pool_map_cli, report_cli, show, size_cli
-from pagetier.bench.boot_cli import boot_app
-from pagetier.bench.boot_steps import BootHost, steps_of_next_boot
-from pagetier.bench.check_cli import check
+from pagetier.bench.boot.cli import boot_app
+from pagetier.bench.boot.steps import BootHost, steps_of_next_boot
+from pagetier.bench.check.cli import check
 from pagetier.bench.doctor import doctor as examine
 from pagetier.bench.inputs import RunRequest
-from pagetier.bench.lab_cli import lab_app
+from pagetier.bench.lab.cli import lab_app
 from pagetier.bench.output import FINDING, Json, print_finding, print_json, print_verdict
 from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress

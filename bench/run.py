@@ -22,9 +22,9 @@ from pagetier.analysis.errors import InputError
 from pagetier.analysis.files import replace_file
 from pagetier.analysis.results import Cell, read_meta
 from pagetier.analysis.traces import trace_info
-from pagetier.bench.boot import BootPlan, has_plan, plan_boots, read_host_memory, save_plan
+from pagetier.bench.boot.plan import BootPlan, has_plan, plan_boots, read_host_memory, save_plan
 from pagetier.bench.cell import run_cell
-from pagetier.bench.check_selftest import read_limit_counters
+from pagetier.bench.check.selftest import read_limit_counters
 from pagetier.bench.device import Device
 from pagetier.bench.estimate import estimate
 from pagetier.bench.host import host_facts

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.results import Cell
-from pagetier.bench import boot_run
-from pagetier.bench.boot import (
+from pagetier.bench.boot import resume as boot_run
+from pagetier.bench.boot.plan import (
     HELD_BYTES,
     MAX_CORRECTIONS,
     BootPlan,
@@ -26,8 +26,8 @@ from pagetier.bench.boot import (
     read_host_memory,
     save_plan,
 )
-from pagetier.bench.boot_run import resume_boot
-from pagetier.bench.boot_steps import BootHost, plan_text, status, steps_of_next_boot
+from pagetier.bench.boot.resume import resume_boot
+from pagetier.bench.boot.steps import BootHost, plan_text, status, steps_of_next_boot
 from pagetier.bench.campaign_file import load_campaign
 from pagetier.bench.cells import CellSpec, plan_cells
 from pagetier.bench.inputs import RunRequest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pagetier.bench.bootloader import detect_loader
+from pagetier.bench.boot.loader import detect_loader
 
 RELEASE = "6.12.9-amd64"
 

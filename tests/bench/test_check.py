@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from pagetier.analysis.errors import CapabilityError, InputError
-from pagetier.bench.check import Subject, Watcher
-from pagetier.bench.check_run import Look, looks
-from pagetier.bench.check_selftest import LimitCounters
+from pagetier.bench.check.host import Subject, Watcher
+from pagetier.bench.check.run import Look, looks
+from pagetier.bench.check.selftest import LimitCounters
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.create import create_pool
 
@@ -172,7 +172,7 @@ def test_counters_that_a_program_makes_up(
     roots: Roots, pool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faked = str(roots.proc / "diskstats")
-    monkeypatch.setattr("pagetier.bench.check.faked_files", lambda proc: (faked,))
+    monkeypatch.setattr("pagetier.bench.check.host.faked_files", lambda proc: (faked,))
     assert "answered by a program (lxcfs)" in device_problem(roots, pool)
 
 

@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pagetier.bench import check_cli, check_view
-from pagetier.bench.check_run import Look
+from pagetier.bench.check import cli as check_cli
+from pagetier.bench.check import view as check_view
+from pagetier.bench.check.run import Look
 from pagetier.bench.cli import app
 from pagetier.cgroups.roots import Roots
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pagetier.analysis.errors import InputError
-from pagetier.bench import check_feed
-from pagetier.bench.check_feed import Feed
+from pagetier.bench.check import feed as check_feed
+from pagetier.bench.check.feed import Feed
 
 SHAPE = (2, 4)
 SIZES = [10] * 8

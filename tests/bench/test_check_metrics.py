@@ -18,7 +18,7 @@ from pagetier.analysis.check_figures import (
     figures_between,
 )
 from pagetier.analysis.errors import InputError
-from pagetier.bench.check_metrics import publish, render_metrics
+from pagetier.bench.check.metrics import publish, render_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = '/a "b"\\c\nd.service'

@@ -10,7 +10,7 @@ import yaml
 from pagetier.analysis.errors import InputError
 from pagetier.bench.campaign import Campaign
 from pagetier.bench.campaign_file import load_campaign
-from pagetier.bench.lab_campaign import boots, campaign_for_guest, pool_bytes, to_yaml
+from pagetier.bench.lab.campaign import boots, campaign_for_guest, pool_bytes, to_yaml
 from pagetier.tiers.create import create_pool
 
 MADE = {"layers": 2, "experts": 3, "expert_bytes": 5000}

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.results import Results
-from pagetier.bench import lab_cli
-from pagetier.bench.lab import LabRequest, LabRun
+from pagetier.bench.lab import cli as lab_cli
+from pagetier.bench.lab.run import LabRequest, LabRun
 
 RUN = LabRun("6.12", "6.12.9-test", Path("out/kernel-6.12"), "emulated")
 RunLab = Callable[[LabRequest, Console], tuple[list[LabRun], bool]]

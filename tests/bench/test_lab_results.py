@@ -11,7 +11,7 @@ import pytest
 
 from pagetier.analysis.errors import InputError
 from pagetier.bench.cells import CellSpec
-from pagetier.bench.lab_results import finished_cells, host_of, publish
+from pagetier.bench.lab.results import finished_cells, host_of, publish
 from pagetier.bench.store import Store
 
 FACTS = {"clock": "emulated", "guest": {"boots": [1]}}

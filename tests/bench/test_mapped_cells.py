@@ -20,7 +20,7 @@ from pagetier.bench.doctor import doctor
 from pagetier.bench.driver import Driver, WorkerFailure
 from pagetier.bench.estimate import estimate
 from pagetier.bench.inputs import RunRequest, geometry_of, load_inputs
-from pagetier.bench.lab_campaign import campaign_for_guest
+from pagetier.bench.lab.campaign import campaign_for_guest
 from pagetier.bench.preflight import examine
 from pagetier.bench.probe import _plan
 from pagetier.bench.tiering import Holding, load_advice

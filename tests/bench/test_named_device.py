@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pagetier.bench.inputs import RunRequest, load_inputs
-from pagetier.bench.lab_campaign import campaign_for_guest
+from pagetier.bench.lab.campaign import campaign_for_guest
 from tests.bench.test_cli import run
 
 TRACE = {"layers": 2, "experts": 4, "top_k": 2, "iterations": 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pagetier.bench.lab import BOOT_PATIENCE_S, guest_environment
+from pagetier.bench.lab.run import BOOT_PATIENCE_S, guest_environment
 from pagetier.capacity.lab.accelerator import choose_accelerator
 from pagetier.capacity.lab.cache import cache_dir
 from pagetier.capacity.lab.disk import make_disk

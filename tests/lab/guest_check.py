@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from pagetier.bench.check import Subject
-from pagetier.bench.check_run import Look, looks
-from pagetier.bench.check_selftest import try_limit_counters
+from pagetier.bench.check.host import Subject
+from pagetier.bench.check.run import Look, looks
+from pagetier.bench.check.selftest import try_limit_counters
 from pagetier.capacity.meminfo import read_meminfo
 from pagetier.capacity.mglru import MglruKnob
 from pagetier.cgroups.roots import Roots

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.results import read_results
-from pagetier.bench import lab as lab_module
 from pagetier.bench.journal import state_dir
-from pagetier.bench.lab import LabRequest, run_lab
+from pagetier.bench.lab import run as lab_module
+from pagetier.bench.lab.run import LabRequest, run_lab
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.lab.machine import GuestFailure
 

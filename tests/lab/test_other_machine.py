@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from pagetier.analysis.results import Pass, read_results
-from pagetier.bench.lab import LabRequest, run_lab
+from pagetier.bench.lab.run import LabRequest, run_lab
 from pagetier.capacity.lab.cache import cache_dir
 from pagetier.capacity.lab.kernels import Kernel, find_kernel
 
@@ -58,7 +58,7 @@ def test_a_kernel_by_path_on_an_nvme_disk(
     cache = tmp_path / "cache"  # a kernel named by its path is taken into it
     cache.mkdir()
     shutil.copy(cache_dir() / "busybox", cache)
-    monkeypatch.setattr("pagetier.bench.lab.cache_dir", lambda: cache)
+    monkeypatch.setattr("pagetier.bench.lab.run.cache_dir", lambda: cache)
     request = LabRequest(
         campaign=campaign(tmp_path),
         output=tmp_path / "out",

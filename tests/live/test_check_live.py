@@ -15,8 +15,8 @@ import pytest
 
 from pagetier.analysis.check import assess
 from pagetier.analysis.check_figures import figures_between
-from pagetier.bench.check import Subject, Watcher
-from pagetier.bench.check_selftest import (
+from pagetier.bench.check.host import Subject, Watcher
+from pagetier.bench.check.selftest import (
     FILE_BYTES,
     WALL_BYTES,
     read_limit_counters,
@@ -144,8 +144,8 @@ def test_a_reader_behind_a_wall_is_healthy_and_its_misses_are_explained(
 AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from pagetier.bench.check import Subject
-from pagetier.bench.check_run import Look, looks
+from pagetier.bench.check.host import Subject
+from pagetier.bench.check.run import Look, looks
 from pagetier.cgroups.roots import Roots
 look = Look(Subject(pid=int(sys.argv[1])), 0.2, None, Path("/run/pagetier"))
 next(looks(look, Roots()))

@@ -14,8 +14,8 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from pagetier.bench.check import Subject
-from pagetier.bench.check_run import Look, looks
+from pagetier.bench.check.host import Subject
+from pagetier.bench.check.run import Look, looks
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.create import create_pool
 

@@ -19,7 +19,7 @@ from pagetier.analysis.render import markdown_block, report_json
 from pagetier.analysis.results import Results, read_results
 from pagetier.analysis.units import parse_bytes
 from pagetier.bench import show
-from pagetier.bench.lab import LabRequest, LabRun, run_lab
+from pagetier.bench.lab.run import LabRequest, LabRun, run_lab
 from pagetier.capacity.lab.cache import cache_dir
 from pagetier.capacity.lab.debian import fetch_busybox, fetch_kernel
 from pagetier.capacity.lab.doctor import DEFAULT_KERNELS, examine

@@ -23,13 +23,13 @@ from rich.console import Console
 
 from pagetier.analysis.errors import CapabilityError, InputError
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.boot import HELD_BYTES
+from pagetier.bench.boot.plan import HELD_BYTES
 from pagetier.bench.campaign import Campaign
 from pagetier.bench.cells import plan_cells
 from pagetier.bench.inputs import RunRequest, load_inputs
 from pagetier.bench.journal import Journal, recover, state_dir
-from pagetier.bench.lab_campaign import boots, campaign_for_guest, pool_bytes, to_yaml
-from pagetier.bench.lab_results import finished_cells, host_of, publish
+from pagetier.bench.lab.campaign import boots, campaign_for_guest, pool_bytes, to_yaml
+from pagetier.bench.lab.results import finished_cells, host_of, publish
 from pagetier.bench.signals import terminate_like_interrupt
 from pagetier.capacity.boot import profile_options
 from pagetier.capacity.errors import CapacityError

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from pagetier.analysis.units import format_bytes
-from pagetier.bench import boot_steps
-from pagetier.bench.boot_run import resume_boot
-from pagetier.bench.boot_steps import BootHost
+from pagetier.bench.boot import steps
+from pagetier.bench.boot.resume import resume_boot
+from pagetier.bench.boot.steps import BootHost
 from pagetier.cgroups.roots import Roots
 
 __all__ = ["boot_app"]
@@ -31,11 +31,9 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.
 @boot_app.command("plan", epilog="Example: pagetier boot plan my-results")
 def plan(directory: Directory, as_json: Json = False) -> None:
     """The next boot with the exact steps for this host, and how to undo them."""
-    text = boot_steps.plan_text(directory, BootHost(Roots()))
+    text = steps.plan_text(directory, BootHost(Roots()))
     if as_json:
-        print(
-            json.dumps({**boot_steps.status(directory, BootHost(Roots())), "steps": text}, indent=2)
-        )
+        print(json.dumps({**steps.status(directory, BootHost(Roots())), "steps": text}, indent=2))
     else:
         print(text, end="")
 
@@ -43,7 +41,7 @@ def plan(directory: Directory, as_json: Json = False) -> None:
 @boot_app.command("status", epilog="Example: pagetier boot status my-results --json")
 def status(directory: Directory, as_json: Json = False) -> None:
     """Which boots are measured, which one is running, which one is next."""
-    document = boot_steps.status(directory, BootHost(Roots()))
+    document = steps.status(directory, BootHost(Roots()))
     if as_json:
         print(json.dumps(document, indent=2))
         return
@@ -59,9 +57,9 @@ def resume(directory: Directory, as_json: Json = False) -> None:
     """After a reboot: check what was booted, measure its cells, name the next boot."""
     host = BootHost(Roots())
     interrupted = resume_boot(directory, host, Console(stderr=True))
-    text = boot_steps.plan_text(directory, host)
+    text = steps.plan_text(directory, host)
     if as_json:
-        print(json.dumps({**boot_steps.status(directory, host), "steps": text}, indent=2))
+        print(json.dumps({**steps.status(directory, host), "steps": text}, indent=2))
     else:
         print(text, end="")
     if interrupted:

@@ -13,8 +13,8 @@ from typing import Any
 from pagetier.analysis.files import replace_file
 from pagetier.analysis.results import read_cell_ids
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.boot import BootPlan, Profile, has_plan, load_plan
-from pagetier.bench.bootloader import Loader, detect_loader
+from pagetier.bench.boot.loader import Loader, detect_loader
+from pagetier.bench.boot.plan import BootPlan, Profile, has_plan, load_plan
 from pagetier.bench.kernel.text import read_line
 from pagetier.capacity.boot import read_boot_profile
 from pagetier.cgroups.roots import Roots

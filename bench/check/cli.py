@@ -19,10 +19,10 @@ from rich.live import Live
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.units import parse_bytes
-from pagetier.bench import check_view
-from pagetier.bench.check import Subject
-from pagetier.bench.check_run import Look, looks
-from pagetier.bench.check_selftest import try_limit_counters
+from pagetier.bench.check import view
+from pagetier.bench.check.host import Subject
+from pagetier.bench.check.run import Look, looks
+from pagetier.bench.check.selftest import try_limit_counters
 from pagetier.bench.journal import state_dir
 from pagetier.bench.output import Json, print_json
 from pagetier.bench.signals import terminate_like_interrupt
@@ -96,7 +96,7 @@ def _once(found: Iterator[dict[str, Any]], as_json: bool) -> dict[str, Any]:
     if as_json:
         print_json(document)
     else:
-        check_view.page(stdout, document)
+        view.page(stdout, document)
     return document
 
 
@@ -106,11 +106,11 @@ def _watch(found: Iterator[dict[str, Any]], count: int | None, as_json: bool) ->
     if as_json:
         return _last(limited, lambda document: print(json.dumps(document), flush=True))
     if not sys.stdout.isatty():
-        return _last(limited, lambda document: print(check_view.line(document, _now()), flush=True))
-    with Live(console=stdout, auto_refresh=False, transient=False) as view:
+        return _last(limited, lambda document: print(view.line(document, _now()), flush=True))
+    with Live(console=stdout, auto_refresh=False, transient=False) as screen:
         return _last(
             limited,
-            lambda document: view.update(check_view.live(document, _now()), refresh=True),
+            lambda document: screen.update(view.live(document, _now()), refresh=True),
         )
 
 

@@ -15,7 +15,7 @@ from typing import Self
 from pagetier.analysis.check_figures import CgroupSight, Observation
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.mitigations import Situation
-from pagetier.bench.check_feed import Feed
+from pagetier.bench.check.feed import Feed
 from pagetier.bench.device import Device, UnresolvedDevice, resolve
 from pagetier.bench.kernel.diskstats import SECTOR_BYTES
 from pagetier.bench.kernel.faked import faked_files

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.results import read_cell_ids
-from pagetier.bench.boot import BootPlan, Profile, load_plan, save_plan
-from pagetier.bench.boot_steps import STEPS_FILE, BootHost, plan_text
+from pagetier.bench.boot.plan import BootPlan, Profile, load_plan, save_plan
+from pagetier.bench.boot.steps import STEPS_FILE, BootHost, plan_text
 from pagetier.bench.inputs import RunRequest
 from pagetier.bench.run import run_campaign
 from pagetier.capacity.meminfo import read_meminfo

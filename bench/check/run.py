@@ -11,9 +11,9 @@ from pagetier.analysis.check import Assessment, assess
 from pagetier.analysis.check_figures import Figures, figures_between
 from pagetier.analysis.mitigations import mitigations
 from pagetier.analysis.reclaim import Reclaim
-from pagetier.bench.check import Subject, Watcher
-from pagetier.bench.check_metrics import publish, render_metrics
-from pagetier.bench.check_selftest import LimitCounters, read_limit_counters
+from pagetier.bench.check.host import Subject, Watcher
+from pagetier.bench.check.metrics import publish, render_metrics
+from pagetier.bench.check.selftest import LimitCounters, read_limit_counters
 from pagetier.bench.doctor import doctor, requirements_for, warnings_of
 from pagetier.bench.timeline import next_tick
 from pagetier.cgroups.roots import Roots
