@@ -13,6 +13,7 @@ from pagetier.cgroups.roots import Roots
 __all__ = ["reap_process"]
 
 _EXIT_TIMEOUT_S = 10.0
+_ENDED = ("Z", "X")  # a zombie holds no memory any more
 
 
 def reap_process(pid: int, start_ticks: int, words: Iterable[str], roots: Roots) -> bool:
@@ -29,7 +30,7 @@ def reap_process(pid: int, start_ticks: int, words: Iterable[str], roots: Roots)
     # From here on the handle is of one process: a new one with its number is not killed.
     try:
         stat = read_stat(roots, pid)
-        if stat is None or stat.start_ticks != start_ticks:
+        if stat is None or stat.start_ticks != start_ticks or stat.state in _ENDED:
             return False
         found = (read_process_file(roots, pid, "cmdline") or "").split("\0")
         if not stat.exiting and not set(words) & set(found):

@@ -317,6 +317,13 @@ def test_reap_waits_for_a_balloon_whose_end_has_begun(monkeypatch: pytest.Monkey
         assert is_gone(process.pid)
 
 
+def test_reap_leaves_a_zombie_to_its_parent() -> None:
+    with subprocess.Popen(["true"]) as process:
+        ticks = read_start_ticks(ROOTS, process.pid) or 0
+        assert await_gone(process.pid, 5)
+        assert not reap(process.pid, ticks, ROOTS)
+
+
 def test_reap_of_nothing() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
