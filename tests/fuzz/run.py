@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzzes every importer, and the record parser in C, for so many seconds each; exit 1 on a finding.
 
-Importers run under atheris, the parser under libFuzzer with AddressSanitizer where clang is there.
-An input that broke something is kept in the working directory and named.
+Importers run under atheris, the parser under libFuzzer with AddressSanitizer where clang is there;
+one target for each CPU at a time.  An input that broke something is kept in the working directory
+and named.
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +73,7 @@ def fuzz(name: str, command: list[str], corpus: Path, seeds: Path, limits: list[
 
 
 def main() -> None:
-    """Fuzz one after another."""
+    """Fuzz all targets, or those that were named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="of each target")
     parser.add_argument("--inputs", type=int, help="of each target, instead of seconds")
@@ -87,17 +90,25 @@ def main() -> None:
         importer = [sys.executable, str(FUZZ / "fuzz_importers.py")]
         targets = {known.name: [*importer, known.name] for known in FORMATS}
         targets |= {"detect": [*importer, "detect"], "records": build_parser(directory)}
-        survived = [
-            fuzz(
-                target,
-                command,
-                directory / target,
-                directory / ("lines" if target == "records" else "seeds"),
-                limits,
-            )
+        wanted = {
+            target: command
             for target, command in targets.items()
             if command and (options.target is None or target in options.target)
-        ]
+        }
+        lines = {"records": directory / "lines"}
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            survived = list(
+                pool.map(
+                    lambda target: fuzz(
+                        target,
+                        wanted[target],
+                        directory / target,
+                        lines.get(target, directory / "seeds"),
+                        limits,
+                    ),
+                    wanted,
+                )
+            )
     sys.exit(0 if all(survived) else 1)
 
 
