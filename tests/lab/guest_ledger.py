@@ -87,6 +87,6 @@ def test_the_audit_says_what_each_reclaim_keeps(tmp_path: Path) -> None:
         assert trace["problem"] is None
         assert trace["over_read"] == 0, "one file, random advice"
         assert abs(trace["unexplained"]) <= 0.01 * trace["in_extent"]
-        # How much reclaim takes from an extent under a reader is timing: 0 to 5 % in most runs.  The
-        # trace accounts for it to the page, whatever it was.
+        # How much reclaim takes from an extent under a reader is timing, mostly 0 to 5 %; the trace
+        # accounts for it to the page, whatever it was.
         assert 0 <= trace["taken_while_reading"] <= 0.15 * trace["in_extent"]

@@ -172,7 +172,7 @@ def test_an_audit_counts_what_the_ledger_says_and_shows_what_is_kept(
     assert trace["problem"] is None
     assert trace["over_read"] == 0, "a file per expert, random advice"
     assert abs(trace["unexplained"]) <= 0.01 * trace["in_extent"]
-    assert 0 <= trace["taken_while_reading"] <= 0.03 * trace["in_extent"]
+    assert 0 <= trace["taken_while_reading"] <= 0.15 * trace["in_extent"]
     assert [point["iteration"] for point in audit["points"]] == [9, 19, 29, 39]
     for point in audit["points"]:
         assert 0.5 < point["overlap"] <= 1
