@@ -18,8 +18,6 @@ from pagetier.analysis.traces.columns import starts_of
 from pagetier.analysis.traces.facts import domain_jaccard, trace_facts, zipf_slope
 from pagetier.analysis.traces.locality import failed_passes
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "traces"
-
 Record = tuple[int, int, int, list[int]]
 
 
@@ -137,11 +135,8 @@ def test_facts_equal_a_brute_force(case: tuple[list[Record], int, int]) -> None:
         ("deepseek-v2-lite-chat_prefill_puffin", 0.267),
     ],
 )
-def test_facts_of_real_traces_equal_a_brute_force(name: str, w1: float) -> None:
-    path = REAL / f"{name}.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    trace = read_trace(path)
+def test_facts_of_real_traces_equal_a_brute_force(traces: Path, name: str, w1: float) -> None:
+    trace = read_trace(traces / f"{name}.jsonl.gz")
     facts = trace_facts(trace, reuse=[1, 8, 64])
     starts, ids = trace.record_start.tolist(), trace.experts.tolist()
     records = [
