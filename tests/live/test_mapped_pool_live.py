@@ -145,7 +145,8 @@ def test_a_mapped_model_is_measured_and_left_alone(
     demand_bytes = int(sizes[plan.experts].sum())
     for cell in cells.values():
         assert cell["demand_bytes_per_iteration"] * ITERATIONS == pytest.approx(demand_bytes)
-        assert 0.8 < cell["in_extent_amplification"] < 1.25
+        # The kernel is no LRU, least of all of so few pages; what is nominal is compared below.
+        assert 2 / 3 < cell["in_extent_amplification"] < 3 / 2
     for record in read_results(tmp_path / "out").cells:
         assert record.passes["warm-up"].result["verified_reads"] == -(
             -plan.num_reads // VERIFY_EVERY
