@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A shared machine may stop for a second between two lines: no example is judged by its time.
-settings.register_profile("pagetier", deadline=None)
+settings.register_profile("pagetier", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pagetier")
 
 ROOT = Path(__file__).resolve().parent.parent
