@@ -11,7 +11,8 @@ Keys of `cell.facts` read here, all optional: failure (text), problems (list of 
 (list of texts), kernel_log_lost, scope_alive (bool), reads_per_pass, demand_bytes_per_pass,
 distinct_bytes_per_pass, expert_bytes, eviction {proven, reason}, budget {page_cache_bytes},
 admits, mglru {during, after, min_ttl_ms}, labels (list of texts); `verdict_tiers` reads more.
-Keys of `cell.enforced`: limit_bytes, locked_bytes.
+Keys of `cell.enforced`: limit_bytes, locked_bytes.  Of a cell in which an engine decoded, `engine`
+reads more.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ from pagetier.analysis.counters import (
     scope_read_bytes,
     series,
 )
+from pagetier.analysis.engine import engine_reasons, is_decoded
 from pagetier.analysis.facts import arena_bytes, in_extent_bytes, minus
 from pagetier.analysis.foreign import foreign_of, host_read_bytes, largest_other
 from pagetier.analysis.results import Cell, Pass
@@ -212,6 +214,8 @@ def _reads_short(cell: Cell, _: Limits) -> Iterator[str]:
 
 
 def _unverified(cell: Cell, _: Limits) -> Iterator[str]:
+    if is_decoded(cell):
+        return  # what an engine computed from its weights is compared instead
     counts = [number(replay.result, "verified_reads") or 0 for replay in _passes(cell)]
     if counts and not sum(counts):
         yield "the content of no read was verified"
@@ -232,8 +236,8 @@ def _device_silent(cell: Cell, _: Limits) -> Iterator[str]:
         if device_read_bytes(replay) is None:
             yield f"the device's counters are missing around the {replay.name} pass"
     warm_up = cell.passes.get("warm-up")
-    if warm_up is None or device_read_bytes(warm_up) != 0:
-        return
+    if warm_up is None or device_read_bytes(warm_up) != 0 or is_decoded(cell):
+        return  # an engine may have read all of it while it loaded
     demand = _pool_demand(warm_up)
     if demand:
         yield (
@@ -342,6 +346,7 @@ _RULES: tuple[_Rule, ...] = (
     _counts_disagree,
     _swapped,
     lambda cell, _: tier_reasons(cell),
+    lambda cell, _: engine_reasons(cell),
 )
 
 
@@ -382,7 +387,7 @@ def _killed_elsewhere(cell: Cell, _: Limits) -> Iterator[str]:
 
 def _extent_unknown(cell: Cell, _: Limits) -> Iterator[str]:
     measured = cell.passes.get("measured")
-    if measured is not None and in_extent_bytes(measured) is None:
+    if measured is not None and in_extent_bytes(measured) is None and not is_decoded(cell):
         yield "residency unknown: over-read cannot be told from reclaim"
 
 

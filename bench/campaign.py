@@ -25,6 +25,7 @@ __all__ = [
     "GeneratedTrace",
     "PoolSource",
     "PrefetchChoices",
+    "StrictModel",
     "TraceSource",
     "ValidityLimits",
     "Variation",
@@ -58,11 +59,13 @@ SpineBytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Model(BaseModel):
+class StrictModel(BaseModel):
+    """Unknown keys and values of another type are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class GeneratedTrace(_Model):
+class GeneratedTrace(StrictModel):
     """A trace made on the spot: Zipf popularity per layer plus recency reuse, seeded."""
 
     layers: Annotated[int, Field(gt=0)]
@@ -74,7 +77,7 @@ class GeneratedTrace(_Model):
     reuse: Share = 0.4
 
 
-class TraceSource(_Model):
+class TraceSource(StrictModel):
     """A trace file, cut to the first `steps` steps of each request, or a generated trace."""
 
     path: str | None = None
@@ -88,7 +91,7 @@ class TraceSource(_Model):
         return self
 
 
-class CreatedPool(_Model):
+class CreatedPool(StrictModel):
     """Geometry of a pool that is made on first use."""
 
     layers: Annotated[int, Field(gt=0)]
@@ -98,12 +101,12 @@ class CreatedPool(_Model):
     seed: int = 0
 
 
-class PoolSource(_Model):
+class PoolSource(StrictModel):
     path: str
     create: CreatedPool | None = None
 
 
-class BalloonOptions(_Model):
+class BalloonOptions(StrictModel):
     """How the balloon takes its pages, and the MemAvailable it never goes below."""
 
     order: Literal["touch-lock", "lock-touch"] = "touch-lock"
@@ -111,7 +114,7 @@ class BalloonOptions(_Model):
     floor: Bytes = 2 << 30
 
 
-class ArenaOptions(_Model):
+class ArenaOptions(StrictModel):
     """What an arena holds: the most frequent experts of a table; `fraction` is the arena's share of
     a hybrid, 0 to 1."""
 
@@ -119,7 +122,7 @@ class ArenaOptions(_Model):
     fraction: Annotated[list[Share], BeforeValidator(_as_list), Field(min_length=1)] = [0.5]
 
 
-class PrefetchChoices(_Model):
+class PrefetchChoices(StrictModel):
     """What the advisor hints, one record ahead, and how: each list is a factor of the cells."""
 
     plan: Annotated[
@@ -145,7 +148,7 @@ class PrefetchChoices(_Model):
         return self
 
 
-class ValidityLimits(_Model):
+class ValidityLimits(StrictModel):
     """What a kept cell may show at most; see the verdict rules in the README."""
 
     foreign_share: Share = Limits().foreign_share
@@ -171,7 +174,7 @@ Threads = Annotated[int, Field(gt=0, le=1024)]
 Headroom = Literal["auto"] | Bytes
 
 
-class Variation(_Model):
+class Variation(StrictModel):
     """What differs from the campaign's own keys in some further cells: one factor at a time."""
 
     tiers: Tiers | None = None
@@ -197,7 +200,7 @@ Pools = Annotated[
 ]
 
 
-class Campaign(_Model):
+class Campaign(StrictModel):
     """The keys of a campaign file; everything but `trace` and `pool` has a default."""
 
     trace: Annotated[TraceSource, BeforeValidator(_as_path)]

@@ -9,35 +9,28 @@ judge from evidence; restore everything on any exit.
 import contextlib
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pagetier.analysis.audit import audit_stops
-from pagetier.analysis.derive import judge
-from pagetier.analysis.errors import CapabilityError
 from pagetier.analysis.nominal import tier_misses
-from pagetier.analysis.results import Cell, Pass
+from pagetier.analysis.results import Cell
 from pagetier.bench.auditing import audit_facts, insertions
 from pagetier.bench.cell_facts import budget_facts, effective_facts, hint_facts, plan_facts
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.device import Device
-from pagetier.bench.driver import Driver, WorkerFailure
+from pagetier.bench.driver import Driver
 from pagetier.bench.enforcing import balloon_pids, charged, enforced, opened_scope
-from pagetier.bench.kernel.kmsg import KernelLog, oom_kills, open_kernel_log
-from pagetier.bench.kernel.text import read_count
-from pagetier.bench.readahead import read_ahead, safe_chunk_bytes
+from pagetier.bench.frame import Evidence, Named, framed_cell
+from pagetier.bench.readahead import safe_chunk_bytes
 from pagetier.bench.replay import Replay
 from pagetier.bench.shared import Bench, Observer
 from pagetier.bench.snapshot import Snapshots
 from pagetier.bench.tiering import Holding
 from pagetier.bench.worker import TierJob, write_job
-from pagetier.capacity.errors import CapacityError
-from pagetier.capacity.mglru import MglruKnob
 from pagetier.capacity.procstatus import read_status
-from pagetier.cgroups.errors import CgroupError
-from pagetier.tiers.evict import evict_pool, resident_bytes
+from pagetier.tiers.evict import resident_bytes
 from pagetier.tiers.expected import Expected, expected_content
 from pagetier.tiers.kinds import TIERS
 from pagetier.tiers.pool import Pool
@@ -49,104 +42,27 @@ __all__ = ["run_cell"]
 VERIFY_EVERY = 64
 
 
-@dataclass(slots=True)
-class _Evidence:
-    """What a cell has shown so far; a failure half way keeps the part before it."""
-
-    pids: set[int] = field(default_factory=set)
-    enforced: dict[str, Any] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    passes: dict[str, Pass] = field(default_factory=dict)
-
-
 def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) -> Cell:
     """Measure and judge one cell; a cell that fails is returned as rejected with its reason."""
-    started = _now()
     pool = bench.pools[spec.pool]
     holding = Holding.of(spec, bench.plan, pool.size_of_experts, bench.advice)
-    evidence = _Evidence(facts=_facts(bench, spec, pool, holding))
+    evidence = Evidence(facts=_facts(bench, spec, pool, holding))
     expected = expected_content(pool, bench.plan.experts[::VERIFY_EVERY])  # reads: before evicting
-    log = open_kernel_log()
-    try:
-        with _mglru(bench, spec, evidence), _read_ahead(bench, spec, evidence):
-            evidence.facts["eviction"] = asdict(evict_pool(pool, bench.roots.proc))
-            _measure(bench, spec, pool, holding, expected, evidence, observer)
-    except (WorkerFailure, CapabilityError, CapacityError, CgroupError) as error:
-        evidence.facts["failure"] = str(error)
-    if log is not None:
-        evidence.facts |= _log_facts(log, evidence.pids)
-    evidence.facts |= hint_facts(evidence.passes)
-    if "measured" in evidence.passes:
-        measured = evidence.passes["measured"]
-        evidence.facts |= effective_facts(
-            bench.plan, spec, pool, holding, measured, evidence.facts["page_exact"]
-        )
-        evidence.facts |= audit_facts(bench.plan, spec, pool, holding, measured)
-    unjudged = Cell(
-        id=spec.id,
-        position=position,
-        spec={**asdict(spec), "layout": pool.layout},
-        state="rejected",
-        reasons=(),
-        labels=(),
-        started=started,
-        finished=_now(),
-        enforced=evidence.enforced,
-        facts=evidence.facts,
-        passes=evidence.passes,
-    )
-    verdict = judge(unjudged, bench.limits)
-    return replace(unjudged, state=verdict.state, reasons=verdict.reasons, labels=verdict.labels)
 
+    def measure() -> None:
+        _measure(bench, spec, pool, holding, expected, evidence, observer)
 
-@contextlib.contextmanager
-def _mglru(bench: Bench, spec: CellSpec, evidence: _Evidence) -> Iterator[None]:
-    """The knob around a whole cell, with its mask before, during, and after the measured pass."""
-    knob = MglruKnob(bench.roots)
-    found = knob.show()
-    facts = {"before": found.mask, "during": None, "after": None, "min_ttl_ms": found.min_ttl_ms}
-    evidence.facts["mglru"] = facts
-    with _noted(bench, spec, found.mask), knob.apply(spec.mglru) as during:
-        facts["during"] = during.mask
-        yield
-        facts["after"] = knob.show().mask
+    def derive() -> None:
+        evidence.facts |= hint_facts(evidence.passes)
+        if "measured" in evidence.passes:
+            measured = evidence.passes["measured"]
+            evidence.facts |= effective_facts(
+                bench.plan, spec, pool, holding, measured, evidence.facts["page_exact"]
+            )
+            evidence.facts |= audit_facts(bench.plan, spec, pool, holding, measured)
 
-
-def _noted(
-    bench: Bench, spec: CellSpec, mask: int | None
-) -> contextlib.AbstractContextManager[None]:
-    if spec.mglru == "keep" or mask is None:
-        return contextlib.nullcontext()
-    return bench.journal.entry(kind="mglru", mask=mask)
-
-
-@contextlib.contextmanager
-def _read_ahead(bench: Bench, spec: CellSpec, evidence: _Evidence) -> Iterator[None]:
-    """The window of the pool's device, from before the worker opens a file to its end."""
-    path = bench.device.read_ahead_path(bench.roots.sys)
-    before_kb = read_count(path)
-    evidence.facts["read_ahead_kb"] = before_kb
-    if spec.read_ahead_kb is None or before_kb is None:  # the preflight has asked for the file
-        yield
-        return
-    bdi = path.parent.name
-    with (
-        bench.journal.entry(kind="read_ahead", bdi=bdi, kb=before_kb),
-        read_ahead(bdi, spec.read_ahead_kb, bench.roots) as found_kb,
-    ):
-        evidence.facts["read_ahead_kb"] = found_kb
-        yield
-
-
-def _log_facts(log: KernelLog, own_pids: set[int]) -> dict[str, Any]:
-    """OOM kills of our own processes and of the whole host; other cgroups' are not ours.
-
-    With records lost, an empty list is no proof: how many is noted beside it.
-    """
-    with log:
-        kills = oom_kills(log.read())
-        ours = [kill for kill in kills if kill.pid in own_pids or not kill.in_cgroup]
-        return {"oom_kills": [kill.message for kill in ours], "kernel_log_lost": log.lost}
+    named = Named(spec.id, position, {**asdict(spec), "layout": pool.layout})
+    return framed_cell(bench, spec, named, evidence, measure, derive)
 
 
 def _facts(bench: Bench, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
@@ -177,7 +93,7 @@ def _measure(
     pool: Pool,
     holding: Holding,
     expected: Expected,
-    evidence: _Evidence,
+    evidence: Evidence,
     observer: Observer,
 ) -> None:
     replays = _replays(bench, pool, holding, expected)
@@ -224,7 +140,7 @@ def _insertions(
     return insertions(spec, pool, pid, bench.journal, bench.roots)
 
 
-def _note_held(bench: Bench, pool: Pool, ready: dict[str, Any], evidence: _Evidence) -> int | None:
+def _note_held(bench: Bench, pool: Pool, ready: dict[str, Any], evidence: Evidence) -> int | None:
     """What the worker holds before any limit: VmLck by the kernel, and what preloading left."""
     evidence.facts["preload"] = ready["preload"]
     # The pool was cold before: whatever the preload did not keep to itself is in the page cache.
@@ -287,7 +203,3 @@ def _delivery(spec: CellSpec, device: Device) -> dict[str, Any] | None:
         case _:
             chunk_bytes = safe_chunk_bytes(device.max_sectors_kb)
     return {"how": spec.prefetch.delivery, "chunk_bytes": chunk_bytes}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -30,10 +30,21 @@ class WorkerFailure(PagetierError):
 
 
 class Driver:
-    """A worker process; a context manager that never leaves it behind."""
+    """A worker process; a context manager that never leaves it behind.
 
-    def __init__(self, job_dir: Path, scope: Scope | None) -> None:
-        command = [sys.executable, "-m", "pagetier.bench.worker", str(job_dir), str(os.getpid())]
+    `module` is the program that is run with the job and our pid; `work` is what a failure of it is
+    called.
+    """
+
+    def __init__(
+        self,
+        job_dir: Path,
+        scope: Scope | None,
+        module: str = "pagetier.bench.worker",
+        work: str = "replay",
+    ) -> None:
+        command = [sys.executable, "-m", module, str(job_dir), str(os.getpid())]
+        self._work = work
         self._errors = job_dir / "worker.err"
         with self._errors.open("wb") as errors:
             # A session of its own: Ctrl-C reaches the harness alone, which then ends the worker.
@@ -61,9 +72,9 @@ class Driver:
         self._end()
         self._selector.close()
 
-    def wait_ready(self) -> dict[str, Any]:
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> dict[str, Any]:
         """Its first word, once what it holds is locked and loaded and every buffer touched."""
-        return self._expect("ready", START_TIMEOUT_S, lambda _: None)
+        return self._expect("ready", timeout_s, lambda _: None)
 
     def replay(
         self,
@@ -84,13 +95,22 @@ class Driver:
             "hash_content": hash_content,
             "audit": list(audit),
         }
+        return self.ask(command, "pass", on_progress)
+
+    def ask(
+        self,
+        command: dict[str, Any],
+        wanted: str,
+        on_progress: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> dict[str, Any]:
+        """Send a command; returns the event `wanted` that answers it."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._death() from None
-        return self._expect("pass", STALL_TIMEOUT_S, on_progress)
+        return self._expect(wanted, STALL_TIMEOUT_S, on_progress)
 
     def _expect(
         self, wanted: str, timeout_s: float, on_progress: Callable[[dict[str, Any]], None]
@@ -104,7 +124,7 @@ class Driver:
                     f"the worker completed no read for {timeout_s:.0f} s; it was ended"
                 )
             if event["event"] == "error":
-                raise WorkerFailure(f"the replay failed: {event['message']}")
+                raise WorkerFailure(f"the {self._work} failed: {event['message']}")
             if event["event"] == wanted:
                 return event
             if event["reads"] != reads_before:

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from pagetier.analysis.units import format_bytes
-from pagetier.bench.cells import CellSpec
+from pagetier.bench.shared import Spec
 
 __all__ = ["ByteProgress", "CampaignProgress"]
 
@@ -60,7 +60,7 @@ class CampaignProgress:
         self._log(message)
         self._console.print(message, highlight=False, markup=False)
 
-    def start_cell(self, number: int, spec: CellSpec) -> None:
+    def start_cell(self, number: int, spec: Spec) -> None:
         total = self._bars.tasks[self._cells].total or 0
         self.say(f"cell {number}/{total:.0f}: {spec.describe()}")
 

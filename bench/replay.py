@@ -12,10 +12,50 @@ from pagetier.bench.shared import Observer
 from pagetier.bench.snapshot import Snapshots
 from pagetier.bench.timeline import Timeline
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "Watcher", "observed_pass"]
 
 # Readahead that was started and not waited for completes within this time of the last read.
 SETTLE_S = 0.1
+
+Watcher = Callable[[dict[str, Any]], None]
+Told = tuple[dict[str, Any], tuple[Iteration, ...]]
+
+
+def observed_pass(
+    name: str,
+    snapshots: Snapshots,
+    observer: Observer,
+    ask: Callable[[Watcher], dict[str, Any]],
+    tell: Callable[[dict[str, Any]], Told],
+) -> Pass:
+    """A pass of a worker between two snapshots, sampled while it runs.
+
+    `ask` has the worker do it and returns its event; `tell` makes result and iterations of that.
+    """
+    readers = snapshots.readers()
+    before = snapshots.take()
+    with Timeline(snapshots.sample) as timeline:
+
+        def watch(event: dict[str, Any]) -> None:
+            observer.advance(event, _device_bytes(before, timeline.latest()))
+
+        event = ask(watch)
+        samples = timeline.stop()
+    time.sleep(SETTLE_S)
+    after = snapshots.take()
+    result, iterations = tell(event)
+    return Pass(
+        name=name,
+        before=before,
+        after=after,
+        result={
+            "others": snapshots.others_since(readers),
+            "missed_ticks": timeline.missed_ticks,
+            **result,
+        },
+        iterations=iterations,
+        samples=tuple(Sample(sample["at_ns"], sample) for sample in samples),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +67,21 @@ class Replay:
     audit: tuple[int, ...] = ()  # iterations after which the worker looks at what is resident
 
     def run(self, worker: Driver, snapshots: Snapshots, observer: Observer) -> Pass:
-        readers = snapshots.readers()
-        before = snapshots.take()
-        with Timeline(snapshots.sample) as timeline:
-            event = worker.replay(
+        def ask(watch: Watcher) -> dict[str, Any]:
+            return worker.replay(
                 verify_every=self.verify_every,
                 content_seed=self.content_seed,
                 hash_content=self.verify_every > 0,
                 audit=self.audit,
-                on_progress=self._watcher(before, timeline, observer),
+                on_progress=watch,
             )
-            samples = timeline.stop()
-        time.sleep(SETTLE_S)
-        after = snapshots.take()
-        return Pass(
-            name=self.name,
-            before=before,
-            after=after,
-            result={
-                "others": snapshots.others_since(readers),
-                "missed_ticks": timeline.missed_ticks,
-                **{key: event[key] for key in _RESULT_KEYS},
-                **({"audit": event["audit"]} if self.audit else {}),
-            },
-            iterations=_iterations(event, self.nominal_misses),
-            samples=tuple(Sample(sample["at_ns"], sample) for sample in samples),
-        )
 
-    def _watcher(
-        self, before: dict[str, Any], timeline: Timeline, observer: Observer
-    ) -> Callable[[dict[str, Any]], None]:
-        def watch(event: dict[str, Any]) -> None:
-            observer.advance(event, _device_bytes(before, timeline.latest()))
+        return observed_pass(self.name, snapshots, observer, ask, self._tell)
 
-        return watch
+    def _tell(self, event: dict[str, Any]) -> Told:
+        result = {key: event[key] for key in _RESULT_KEYS}
+        audit = {"audit": event["audit"]} if self.audit else {}
+        return {**result, **audit}, _iterations(event, self.nominal_misses)
 
 
 _RESULT_KEYS = (

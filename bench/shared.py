@@ -14,7 +14,16 @@ from pagetier.cgroups.detect import Support
 from pagetier.cgroups.roots import Roots
 from pagetier.tiers.pool import Pool
 
-__all__ = ["Bench", "Observer"]
+__all__ = ["Bench", "Observer", "Spec"]
+
+
+class Spec(Protocol):
+    """One cell to measure."""
+
+    @property
+    def id(self) -> str: ...
+
+    def describe(self) -> str: ...
 
 
 class Observer(Protocol):

@@ -24,12 +24,14 @@ from pagetier.analysis.traces.importers import (
 )
 from pagetier.analysis.units import parse_bytes
 from pagetier.bench import trace_make_cli, trace_show
+from pagetier.bench.engine import capture_cli
 from pagetier.bench.output import Json, print_finding, print_json, print_verdict
 
 __all__ = ["trace_app"]
 
 trace_app = typer.Typer(help="Router traces.", no_args_is_help=True, rich_markup_mode=None)
 trace_make_cli.mount(trace_app)
+capture_cli.mount(trace_app)
 
 stderr = Console(stderr=True)
 stdout = Console(width=180)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from pagetier.analysis.results import Cell, read_results
-from pagetier.bench import cell as cells
+from pagetier.bench import frame
 from pagetier.bench.inputs import RunRequest
 from pagetier.bench.run import run_campaign
 from pagetier.cgroups.detect import detect
@@ -60,7 +60,7 @@ def test_a_warm_up_charged_to_another_cgroup_is_rejected(
             (pool.root / file).read_bytes()
         return eviction
 
-    monkeypatch.setattr(cells, "evict_pool", warm_from_here)
+    monkeypatch.setattr(frame, "evict_pool", warm_from_here)
     cell = measure(tmp_path)
     assert cell.state == "rejected"
     assert any("belong to another scope" in reason for reason in cell.reasons), asdict(cell)
