@@ -110,7 +110,9 @@ def _agreement(
 def refault_bytes(replay: Pass, page_bytes: int | None) -> tuple[int | None, str | None]:
     """A lower bound of what had been in the cache before and was read again, and its source.
 
-    Ordinary misses of a warm replay are refaults, too: no term of the ledger.
+    Ordinary misses of a warm replay are refaults, too: no term of the ledger.  A scope whose
+    statistics were not flushed yet (each 2 s) loses shadow entries, and with them refaults
+    (mm/workingset.c, count_shadow_nodes): seen down to 0 of 65536.
     """
     for source, *path in (
         ("memory.stat workingset_refault_file of the scope", "scope", "refault_file_pages"),
