@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.c native/*.h) native/build_core.py
 
-.PHONY: run test fuzz perf lint clean
+.PHONY: run test test-capture fuzz perf lint clean
 
 # A rejected cell (exit 1) is a finding that the table explains, no failure of the command.
 run: $(STAMP)
@@ -19,7 +19,15 @@ test: $(STAMP)
 	.ci/need lab
 	.ci/need browser
 	-$(BIN)/pagetier lab setup >&2
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not capture'
+
+# The engine's tests: llama.cpp is compiled once (minutes), for any x86-64 with AVX2, and pip keeps
+# the wheel it built.
+test-capture: $(STAMP)
+	.ci/need capture
+	CMAKE_ARGS="-DGGML_NATIVE=OFF" $(BIN)/pip install --quiet --disable-pip-version-check \
+	    --editable '.[dev,capture]'
+	$(BIN)/pytest -m capture
 
 # So many seconds for each importer and for the parser in C.
 fuzz: $(STAMP)

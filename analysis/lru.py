@@ -24,15 +24,20 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Misses:
-    """Of one replay: how many reads of each iteration missed, and the bytes of all of them."""
+    """Of one replay: how many reads of each iteration missed, and their bytes."""
 
     by_iteration: Int64
-    bytes: int
+    bytes_by_iteration: Int64
 
     @property
     def total(self) -> int:
         """How many missed."""
         return int(self.by_iteration.sum())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all of them."""
+        return int(self.bytes_by_iteration.sum())
 
 
 def capacity_in_experts(capacity_bytes: int, expert_bytes: int) -> int:
@@ -59,7 +64,7 @@ def lru_misses_of_bytes(
     if capacity_bytes < 0 or passes < 1:
         raise ValueError(f"capacity {capacity_bytes} B, {passes} passes")
     outcome = _replay(plan, Budget("bytes", capacity_bytes), expert_bytes, passes)
-    missed_bytes = outcome.miss_bytes
+    missed_bytes = outcome.miss_bytes_by_iteration
     assert missed_bytes is not None  # a size was given
     return Misses(outcome.misses_by_iteration, missed_bytes)
 

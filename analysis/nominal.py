@@ -13,7 +13,7 @@ from pagetier.analysis.lru import Misses, lru_misses_of_bytes
 from pagetier.analysis.plans import Plan, Uint32
 from pagetier.analysis.simulators.budgets import ExpertBytes
 
-__all__ = ["arena_hits", "rest_of_plan", "tier_misses"]
+__all__ = ["after_prompt", "arena_hits", "rest_of_plan", "tier_misses"]
 
 Bool = npt.NDArray[np.bool_]
 
@@ -36,11 +36,37 @@ def rest_of_plan(plan: Plan, held: Uint32) -> Plan:
     )
 
 
+def after_prompt(prompt: Plan, plan: Plan) -> Plan:
+    """One plan of both, the prompt as its first iteration."""
+    records = prompt.num_records
+    return Plan(
+        experts=np.concatenate((prompt.experts, plan.experts)),
+        record_start=np.concatenate(
+            (prompt.record_start[:-1], plan.record_start + prompt.num_reads)
+        ),
+        iteration_start=np.concatenate(
+            (np.zeros(1, dtype=np.uint64), plan.iteration_start + np.uint64(records))
+        ),
+        num_layers=plan.num_layers,
+        num_experts=plan.num_experts,
+    )
+
+
 def tier_misses(
-    plan: Plan, held: Uint32, cache_bytes: int, expert_bytes: ExpertBytes, passes: int = 2
+    plan: Plan,
+    held: Uint32,
+    cache_bytes: int,
+    expert_bytes: ExpertBytes,
+    passes: int = 2,
+    prompt: Plan | None = None,
 ) -> Misses:
     """Misses in the last of `passes` replays: arena first, then an LRU.
 
-    `expert_bytes` is one size or a size per global id.
+    `expert_bytes` is one size or a size per global id.  What `prompt` reads before each pass goes
+    through the LRU, too, and is not counted.
     """
-    return lru_misses_of_bytes(rest_of_plan(plan, held), cache_bytes, expert_bytes, passes)
+    if prompt is None:
+        return lru_misses_of_bytes(rest_of_plan(plan, held), cache_bytes, expert_bytes, passes)
+    whole = rest_of_plan(after_prompt(prompt, plan), held)
+    found = lru_misses_of_bytes(whole, cache_bytes, expert_bytes, passes)
+    return Misses(found.by_iteration[1:], found.bytes_by_iteration[1:])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pagetier.analysis.counters import number
-from pagetier.analysis.nominal import rest_of_plan
+from pagetier.analysis.nominal import after_prompt, rest_of_plan
 from pagetier.analysis.pages import PageLayout, page_demand, page_lru_misses
 from pagetier.analysis.plans import Plan, Uint32
 from pagetier.analysis.results import Cell
@@ -18,13 +18,29 @@ from pagetier.analysis.results import Cell
 __all__ = ["PageExact", "page_exact_facts", "page_misses"]
 
 
-def page_misses(plan: Plan, held: Uint32, layout: PageLayout, capacity_bytes: int) -> int:
-    """Pages missed in the measured pass: arena first, then an exact LRU of pages."""
-    return int(page_lru_misses(rest_of_plan(plan, held), layout, capacity_bytes).sum())
+def page_misses(
+    plan: Plan,
+    held: Uint32,
+    layout: PageLayout,
+    capacity_bytes: int,
+    prompt: Plan | None = None,
+) -> int:
+    """Pages missed in the measured pass: arena first, then an exact LRU of pages.
+
+    What `prompt` reads before each pass goes through the LRU, too, and is not counted.
+    """
+    if prompt is None:
+        return int(page_lru_misses(rest_of_plan(plan, held), layout, capacity_bytes).sum())
+    whole = rest_of_plan(after_prompt(prompt, plan), held)
+    return int(page_lru_misses(whole, layout, capacity_bytes)[1:].sum())
 
 
 def page_exact_facts(
-    plan: Plan, held: Uint32, layout: PageLayout, capacity_bytes: int | None
+    plan: Plan,
+    held: Uint32,
+    layout: PageLayout,
+    capacity_bytes: int | None,
+    prompt: Plan | None = None,
 ) -> dict[str, Any]:
     """What a cell stores; a capacity of None holds the whole pool."""
     if capacity_bytes is None:
@@ -33,7 +49,7 @@ def page_exact_facts(
         "page_bytes": layout.page_bytes,
         "demand_pages": int(page_demand(plan, layout).sum()),
         "nominal_capacity_pages": capacity_bytes // layout.page_bytes,
-        "nominal_miss_pages": page_misses(plan, held, layout, capacity_bytes),
+        "nominal_miss_pages": page_misses(plan, held, layout, capacity_bytes, prompt),
     }
 
 

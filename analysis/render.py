@@ -196,6 +196,7 @@ _DIFFERING = (
     _Column("arena table", _arena_table),
     _Column("spine", _spine_text),
     _Column("prefetch", _prefetch_text),
+    _Column("prompt", _of_spec("prompt")),
     _Column("read_ahead_kb", _of_spec("read_ahead_kb")),
     _Column("read", _of_spec("read")),
     _Column("threads", _of_spec("threads")),

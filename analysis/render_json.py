@@ -63,6 +63,9 @@ _SPEC_KEYS = (
     "arena",
     "spine_bytes",
     "prefetch",
+    "arm",
+    "prompt",
+    "domain",
 )
 
 

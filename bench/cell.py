@@ -28,14 +28,14 @@ from pagetier.bench.replay import Replay
 from pagetier.bench.shared import Bench, Observer
 from pagetier.bench.snapshot import Snapshots
 from pagetier.bench.tiering import Holding
-from pagetier.bench.worker import TierJob, write_job
+from pagetier.bench.worker import TierJob, write_job, write_prompt
 from pagetier.capacity.procstatus import read_status
 from pagetier.tiers.evict import resident_bytes
 from pagetier.tiers.expected import Expected, expected_content
 from pagetier.tiers.kinds import TIERS
 from pagetier.tiers.pool import Pool
 
-__all__ = ["run_cell"]
+__all__ = ["labels_of", "run_cell"]
 
 # Warm-up compares the content of every n-th read; the measured pass is timed, so it compares none.
 # That every read returned its bytes is checked in both.
@@ -57,7 +57,13 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
         if "measured" in evidence.passes:
             measured = evidence.passes["measured"]
             evidence.facts |= effective_facts(
-                bench.plan, spec, pool, holding, measured, evidence.facts["page_exact"]
+                bench.plan,
+                spec,
+                pool,
+                holding,
+                measured,
+                evidence.facts["page_exact"],
+                bench.prompt,
             )
             evidence.facts |= audit_facts(bench.plan, spec, pool, holding, measured)
 
@@ -67,16 +73,16 @@ def run_cell(bench: Bench, spec: CellSpec, position: int, observer: Observer) ->
 
 def _facts(bench: Bench, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
     return {
-        **plan_facts(bench.plan, spec, pool, holding),
+        **plan_facts(bench.plan, spec, pool, holding, bench.prompt),
         "accepted_tokens": bench.accepted_tokens,
         "labels": [
-            *_labels(bench.warnings[spec.pool], spec),
+            *labels_of(bench.warnings[spec.pool], spec),
             *(["audited: its times are void"] if bench.audit else []),
         ],
     }
 
 
-def _labels(warnings: list[dict[str, Any]], spec: CellSpec) -> list[str]:
+def labels_of(warnings: list[dict[str, Any]], spec: CellSpec) -> list[str]:
     """The advice not met that may move a figure of this very cell."""
     telling = {
         # Without readahead nothing is read past an expert's end.
@@ -123,6 +129,8 @@ def _measure(
             ) as snapshots:
                 for replay in replays:
                     observer.start_pass(replay.name)
+                    if bench.prompt is not None:
+                        worker.read_prompt()
                     with _insertions(bench, spec, pool, replay, ready["pid"]) as traced:
                         found = replay.run(worker, snapshots, observer)
                     result = {**found.result, **({"insertions": traced} if traced else {})}
@@ -161,7 +169,7 @@ def _replays(bench: Bench, pool: Pool, holding: Holding, expected: Expected) -> 
         ("warm-up", VERIFY_EVERY, 1, ()),
         ("measured", 0, 2, stops),
     ):
-        misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes, passes)
+        misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes, passes, bench.prompt)
         counts = misses.by_iteration.tolist()
         replays.append(Replay(name, verify_every, expected.seed, counts, audit))
     return replays
@@ -185,6 +193,8 @@ def _job(
     )
     bench.job_dir.mkdir(exist_ok=True)
     write_job(bench.job_dir, bench.plan, pool.extent_table(), options, tier, expected.digests)
+    if bench.prompt is not None:
+        write_prompt(bench.job_dir, bench.prompt)
     try:
         yield bench.job_dir
     finally:

@@ -24,10 +24,12 @@ from pagetier.tiers.pool import Pool
 __all__ = ["budget_facts", "effective_facts", "hint_facts", "plan_facts"]
 
 
-def plan_facts(plan: Plan, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
-    """Demand and nominal misses of one pass, warm-up included in the latter."""
+def plan_facts(
+    plan: Plan, spec: CellSpec, pool: Pool, holding: Holding, prompt: Plan | None = None
+) -> dict[str, Any]:
+    """Demand and nominal misses of one pass, the latter after a warm-up and after `prompt`."""
     sizes = pool.size_of_experts
-    misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes)
+    misses = tier_misses(plan, holding.held, holding.cache_bytes, sizes, prompt=prompt)
     return {
         "expert_bytes": sizes if isinstance(sizes, int) else None,
         "reads_per_pass": plan.num_reads,
@@ -40,7 +42,7 @@ def plan_facts(plan: Plan, spec: CellSpec, pool: Pool, holding: Holding) -> dict
         "arena_reads_per_pass": holding.arena_reads(plan),
         "pool_sha256": pool.digest,
         **_different_sizes(pool, {"nominal_miss_bytes": misses.bytes}),
-        "page_exact": _page_exact(plan, spec, pool, holding),
+        "page_exact": _page_exact(plan, spec, pool, holding, prompt),
     }
 
 
@@ -52,9 +54,11 @@ def _different_sizes(pool: Pool, facts: dict[str, Any]) -> dict[str, Any]:
     return {**largest, **facts}
 
 
-def _page_exact(plan: Plan, spec: CellSpec, pool: Pool, holding: Holding) -> dict[str, Any]:
+def _page_exact(
+    plan: Plan, spec: CellSpec, pool: Pool, holding: Holding, prompt: Plan | None
+) -> dict[str, Any]:
     capacity_bytes = holding.budget.page_cache_bytes if TIERS[spec.tier].admits else 0
-    return page_exact_facts(plan, holding.held, _layout(pool), capacity_bytes)
+    return page_exact_facts(plan, holding.held, _layout(pool), capacity_bytes, prompt)
 
 
 def _layout(pool: Pool) -> PageLayout:
@@ -76,14 +80,15 @@ def effective_facts(
     holding: Holding,
     measured: Pass,
     page_exact: dict[str, Any],
+    prompt: Plan | None = None,
 ) -> dict[str, Any]:
     """Misses with an LRU as large as what the page cache really held, beside the nominal ones."""
     effective = effective_capacity(measured)
     if effective.bytes is None:
         return {}
     cache_bytes = effective.bytes if TIERS[spec.tier].admits else 0
-    misses = tier_misses(plan, holding.held, cache_bytes, pool.size_of_experts)
-    pages = page_misses(plan, holding.held, _layout(pool), cache_bytes)
+    misses = tier_misses(plan, holding.held, cache_bytes, pool.size_of_experts, prompt=prompt)
+    pages = page_misses(plan, holding.held, _layout(pool), cache_bytes, prompt)
     return {
         "effective_misses": misses.total,
         **_different_sizes(pool, {"effective_miss_bytes": misses.bytes}),

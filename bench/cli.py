@@ -15,6 +15,9 @@ from rich.console import Console
 
 from pagetier.analysis.errors import InputError, PagetierError
 from pagetier.analysis.render import markdown_block, report_json
+from pagetier.analysis.report.engine import engine_section
+from pagetier.analysis.report.reading import read_study
+from pagetier.analysis.report.render import section_text
 from pagetier.analysis.results import read_results
 from pagetier.analysis.units import format_bytes, parse_bytes
 from pagetier.bench import pool_map_cli, report_cli, show, size_cli
@@ -215,6 +218,8 @@ def run(
         document = dry_run(request)
         if as_json:
             print_json(document)
+        elif "engine" in document:
+            show.engine_plan(stdout, document)
         else:
             show.plan(stdout, document)
         return
@@ -236,6 +241,9 @@ def _present(directory: Path, as_json: bool) -> bool:
         print_json(report_json(results))
     else:
         show.cells(stdout, results)
+        decoded = engine_section(read_study(directory))
+        if decoded is not None:
+            print(f"\n{section_text(decoded)}")
         print(f"\n{markdown_block(results)}\nresults: {directory}")
     return any(cell.state == "rejected" for cell in results.cells)
 

@@ -97,20 +97,28 @@ class Driver:
         }
         return self.ask(command, "pass", on_progress)
 
+    def read_prompt(self) -> None:
+        """What is read before a pass and is no part of it."""
+        self.ask({"prompt": True}, "prompted")
+
     def ask(
         self,
         command: dict[str, Any],
         wanted: str,
         on_progress: Callable[[dict[str, Any]], None] = lambda _: None,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
-        """Send a command; returns the event `wanted` that answers it."""
+        """Send a command; returns the event `wanted` that answers it.
+
+        The time runs anew with every sign of progress.
+        """
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._death() from None
-        return self._expect(wanted, STALL_TIMEOUT_S, on_progress)
+        return self._expect(wanted, timeout_s or STALL_TIMEOUT_S, on_progress)
 
     def _expect(
         self, wanted: str, timeout_s: float, on_progress: Callable[[dict[str, Any]], None]

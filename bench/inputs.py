@@ -31,6 +31,7 @@ __all__ = [
     "Geometry",
     "Inputs",
     "RunRequest",
+    "campaign_path",
     "device_of",
     "geometry_of",
     "load_inputs",
@@ -66,7 +67,7 @@ class Inputs:
 
 def load_inputs(request: RunRequest) -> Inputs:
     """Read and validate campaign and trace; raises InputError before anything is made."""
-    path = _campaign_path(request)
+    path = campaign_path(request)
     campaign = load_campaign(
         path, trace=request.trace, pool=request.pool, hint_chunk=request.hint_chunk
     )
@@ -84,7 +85,8 @@ def _with_options(campaign: Campaign, request: RunRequest) -> Campaign:
     return campaign.model_copy(update={**named, **audited})
 
 
-def _campaign_path(request: RunRequest) -> Path:
+def campaign_path(request: RunRequest) -> Path:
+    """The campaign's file: named, kept with the results that are continued, or the built-in one."""
     if request.campaign is not None:
         return request.campaign
     if not request.resume:

@@ -12,7 +12,7 @@ from pagetier.bench.shared import Observer
 from pagetier.bench.snapshot import Snapshots
 from pagetier.bench.timeline import Timeline
 
-__all__ = ["Replay", "Watcher", "observed_pass"]
+__all__ = ["Replay", "Told", "Watcher", "observed_pass"]
 
 # Readahead that was started and not waited for completes within this time of the last read.
 SETTLE_S = 0.1

@@ -20,10 +20,13 @@ from pagetier.bench.boot.plan import BootPlan, has_plan, plan_boots, read_host_m
 from pagetier.bench.cell import run_cell
 from pagetier.bench.cells import CellSpec
 from pagetier.bench.device import Device
+from pagetier.bench.engine.campaign import is_engine_campaign
+from pagetier.bench.engine.run import dry_run_engine, run_engine_campaign
 from pagetier.bench.estimate import estimate
 from pagetier.bench.inputs import (
     Inputs,
     RunRequest,
+    campaign_path,
     device_of,
     geometry_of,
     load_inputs,
@@ -51,6 +54,9 @@ __all__ = ["dry_run", "run_campaign"]
 
 def dry_run(request: RunRequest) -> dict[str, Any]:
     """The cells in their order and an estimate of bytes and time; touches nothing."""
+    path = campaign_path(request)
+    if is_engine_campaign(path):
+        return dry_run_engine(request, path)
     inputs = load_inputs(request)
     pools = {source.path: geometry_of(source) for source in inputs.campaign.pool}
     return estimate(inputs, pools)
@@ -61,6 +67,9 @@ def run_campaign(request: RunRequest, console: Console) -> tuple[Path, bool]:
 
     Raises InputError and CapabilityError before anything is made.
     """
+    path = campaign_path(request)
+    if is_engine_campaign(path):
+        return run_engine_campaign(request, path, console)
     inputs = load_inputs(request)
     directory = directory_of(request, inputs.name)
     roots = Roots()

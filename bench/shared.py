@@ -36,7 +36,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What the cells of one campaign share."""
+    """What the cells of one campaign share; `prompt` is read before each pass, outside of it."""
 
     roots: Roots
     support: Support
@@ -51,3 +51,4 @@ class Bench:
     job_dir: Path
     warnings: dict[str, list[dict[str, Any]]]
     audit: bool = False
+    prompt: Plan | None = None

@@ -11,7 +11,7 @@ from pagetier.analysis.render import cells_table
 from pagetier.analysis.results import Results
 from pagetier.analysis.units import format_bytes
 
-__all__ = ["as_document", "cells", "doctor", "pairs", "plan"]
+__all__ = ["as_document", "cells", "doctor", "engine_plan", "pairs", "plan"]
 
 
 def as_document(record: Any) -> dict[str, Any]:
@@ -79,6 +79,22 @@ def plan(console: Console, document: dict[str, Any]) -> None:
         f"about {document['seconds'] / 60:.0f} min, {format_bytes(document['device_bytes'])} from "
         f"the device, assuming {format_bytes(assumed['device_bytes_per_s'])}/s from it and "
         f"{format_bytes(assumed['memory_bytes_per_s'])}/s from memory",
+        highlight=False,
+    )
+
+
+def engine_plan(console: Console, document: dict[str, Any]) -> None:
+    """The cells of an engine's campaign; what they read is known only to the engine."""
+    table = Table("#", "cell", "demand, at most")
+    for number, row in enumerate(document["cells"], start=1):
+        table.add_row(str(number), row["cell"], format_bytes(row["demand_bytes_at_most"]))
+    console.print(table)
+    for item in document["refused"]:
+        console.print(f"refused: {item['cell']}: {item['reason']}", highlight=False, markup=False)
+    console.print(
+        f"{document['engine']} loads {format_bytes(document['weights_bytes'])} for each cell, "
+        f"{format_bytes(document['experts_bytes'])} of them experts; decoded once before, for its "
+        "routing",
         highlight=False,
     )
 

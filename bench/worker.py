@@ -36,7 +36,7 @@ from pagetier.native.process import die_with_parent
 from pagetier.native.reader import ExtentTable, Progress, Reader
 from pagetier.tiers.spine import locked_spine
 
-__all__ = ["TierJob", "write_job"]
+__all__ = ["TierJob", "write_job", "write_prompt"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +52,7 @@ class TierJob:
 
 _NOTHING = TierJob()
 _DIGESTS, _IDENTITIES = "expert_digests.npy", "identities.npy"
+_PROMPT = "prompt.npz"
 
 
 def write_job(
@@ -84,6 +85,11 @@ def write_job(
         "delivery": tier.delivery,
     }
     (directory / "job.json").write_text(json.dumps(job))
+
+
+def write_prompt(directory: Path, prompt: Plan) -> None:
+    """What the worker reads when it is asked for a prompt: before a pass, and no part of it."""
+    save_plan(prompt, directory / _PROMPT)
 
 
 def _load_hints(directory: Path) -> Hints:
@@ -160,11 +166,20 @@ def _preload(arena: Arena | None) -> dict[str, Any] | None:
 
 
 def _serve(
-    reader: Reader, table: ExtentTable, plan: Plan, hints: Hints | None, digests: Uint64 | None
+    reader: Reader,
+    table: ExtentTable,
+    plan: Plan,
+    hints: Hints | None,
+    digests: Uint64 | None,
+    prompt: Plan | None,
 ) -> None:
     """One replay per command until the harness closes the pipe."""
     for line in sys.stdin:
         command = json.loads(line)
+        if prompt is not None and command.get("prompt"):
+            reader.replay(prompt, on_progress=_report_progress)
+            _say(event="prompted")
+            continue
         if command["audit"]:
             _say(**audited_replay(reader, table, plan, hints, command["audit"], _report_progress))
             continue
@@ -189,6 +204,7 @@ def _run(directory: Path, job: dict[str, Any]) -> None:
     delivery = None if job["delivery"] is None else HintDelivery(**job["delivery"])
     hints = None if delivery is None else _load_hints(directory)
     digests = _load_if_there(directory / _DIGESTS)
+    prompt = load_plan(directory / _PROMPT) if (directory / _PROMPT).exists() else None
     with (
         locked_spine(job["spine_bytes"], _own_locked_bytes),
         _arena(directory, table) as arena,
@@ -202,7 +218,7 @@ def _run(directory: Path, job: dict[str, Any]) -> None:
             locked_bytes=_own_locked_bytes(),
             preload=_preload(arena),
         )
-        _serve(reader, table, plan, hints, digests)
+        _serve(reader, table, plan, hints, digests, prompt)
 
 
 def main(arguments: list[str]) -> int:

@@ -180,6 +180,7 @@ _NAMED: tuple[tuple[str, Callable[[Arm], str]], ...] = (
     ("advice", _of_spec("advice", "advice")),
     ("read", _of_spec("read")),
     ("prefetch", lambda arm: f"prefetch {prefetch_name(arm.spec) or 'none'}"),
+    ("prompt", _of_spec("prompt", "prompt")),
     ("threads", _of_spec("threads", "threads")),
     ("barrier", _of_spec("barrier", "barrier")),
     ("headroom", _of_spec("headroom", "headroom")),

@@ -11,6 +11,7 @@ from pagetier.analysis.report.beside import Beside
 from pagetier.analysis.report.capacity import capacity_section
 from pagetier.analysis.report.checklist import checklist_section
 from pagetier.analysis.report.drift import drift_section
+from pagetier.analysis.report.engine import engine_section, is_engine_study
 from pagetier.analysis.report.equal_memory import equal_memory_section
 from pagetier.analysis.report.placement import placement_section
 from pagetier.analysis.report.prefetch import prefetch_section
@@ -26,6 +27,10 @@ __all__ = ["appendices", "report_document", "sections"]
 
 def sections(study: Study, beside: Beside) -> list[Section]:
     """What was found, in the order of reading; a section without anything to tell is left out."""
+    if is_engine_study(study):
+        # Its arms differ in what holds the weights, which the sections of replays do not know.
+        decoded = [validity_section(study), engine_section(study)]
+        return [section for section in decoded if section is not None]
     found = [
         validity_section(study),
         capacity_section(study),

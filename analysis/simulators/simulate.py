@@ -66,11 +66,21 @@ class Outcome:
     @property
     def miss_bytes(self) -> int | None:
         """Bytes of the misses; None when no size is known."""
+        by_iteration = self.miss_bytes_by_iteration
+        return None if by_iteration is None else int(by_iteration.sum())
+
+    @property
+    def miss_bytes_by_iteration(self) -> Int64 | None:
+        """Of every scored iteration; None when no size is known."""
         if self.sizes is None or isinstance(self.sizes, int):
-            return None if self.sizes is None else self.misses * self.sizes
+            return None if self.sizes is None else self.misses_by_iteration * self.sizes
         missed = ~self.hit if self.prepared.scored is None else ~self.hit & self.prepared.scored
-        by_object = self.prepared.of_experts(self.sizes)
-        return int(by_object[self.prepared.stream.objects[missed]].sum())
+        by_object = self.prepared.of_experts(self.sizes).astype(np.int64)
+        found = np.zeros(self.prepared.scored_iterations, dtype=np.int64)
+        np.add.at(
+            found, self.prepared.iteration[missed], by_object[self.prepared.stream.objects[missed]]
+        )
+        return found
 
     @property
     def miss_bytes_per_iteration(self) -> float | None:
