@@ -77,9 +77,11 @@ _PROSE = (
 _CHECK_PROSE = (
     "The check replays the captured routing, prompts included, on the mapped model with one thread,"
     " as many bytes locked as the spine has, and twice the readahead window (llama.cpp declares its"
-    " file sequential). Differences that are left: the engine's threads fault in several places of"
-    " an expert at once, so that its window opens elsewhere; it touches only part of the embedding;"
-    " its hit pages age by their page tables, the replay's as well but at another pace.",
+    " file sequential). An engine's reads cannot be split, for nobody looks at residency before"
+    " its faults; those of the replay can: repeat is what had been evicted, over-read what a fault"
+    " read around its page. Where the two differ, several threads of the engine fault in several"
+    " places of an expert at once, and each reads around its own: compare with threads: 1. And an"
+    " engine touches only some rows of the embedding, which is wholly locked in the replay.",
 )
 
 

@@ -30,14 +30,16 @@ MAX_READ_AHEAD_KB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ModelBytes:
-    """Bytes of a model: its experts, what of it is none, and both."""
+    """Bytes of a model: its experts, what of it is none, and experts that no token is routed to,
+    which an engine need not load."""
 
     experts: int
     spine: int
+    unrouted: int = 0
 
     @property
     def weights(self) -> int:
-        """All of its tensors."""
+        """What every engine loads."""
         return self.experts + self.spine
 
 
@@ -163,7 +165,8 @@ def arm_problem(cell: EngineCell, model: ModelBytes, available_bytes: int | None
     where they do."""
     if cell.arm not in ("mlock", "no-mmap"):
         return None
-    needed = model.weights + round(SLACK_SHARE * model.weights) + SLACK_BYTES
+    most = model.weights + model.unrouted
+    needed = most + round(SLACK_SHARE * most) + SLACK_BYTES
     capacity = cell.base.capacity_bytes
     held = "locked" if cell.arm == "mlock" else "anonymous"
     if capacity is not None and capacity < needed:

@@ -120,24 +120,15 @@ def run_engine_campaign(request: RunRequest, path: Path, console: Console) -> tu
         ):
             _write_campaign(directory, campaign)
             store.set_meta("not_run", json.dumps(preflight.not_run))
-            bench = Bench(
-                roots=roots,
-                support=detect(roots),
-                device=inputs.device,
-                pools={campaign.engine.model: inputs.pool},
-                plan=next(iter(references.values())).plan,
-                advice=Advice({}, {}),
-                accepted_tokens=None,
-                journal=journal,
-                limits=Limits(**campaign.limits.model_dump()),
-                balloon_floor_bytes=1,
-                job_dir=directory / "job",
-                warnings={campaign.engine.model: preflight.warnings[str(inputs.pool.root)]},
-            )
             progress = CampaignProgress(console, len(runnable), campaign.engine.tokens, log)
             for line in preflight.notes():
                 progress.say(line)
-            decodings = _decodings(inputs, references, bench)
+            decodings = {
+                prompt.number: _decoding(
+                    inputs, prompt, references[prompt.number], preflight, journal, directory
+                )
+                for prompt in inputs.prompts
+            }
             positions = {cell.id: number for number, cell in enumerate(inputs.cells)}
 
             def measure(cell: EngineCell) -> Cell:
@@ -164,7 +155,8 @@ def _inputs(campaign: EngineCampaign, folder: Path, roots: Roots) -> _Inputs:
     prompts = read_prompts(Path(campaign.engine.prompts))
     pool = map_model(Path(campaign.engine.model), folder)
     device = device_of({campaign.engine.model: pool}, roots, campaign.device)
-    model = ModelBytes(pool.total_bytes, pool.manifest.spine_bytes)
+    manifest = pool.manifest
+    model = ModelBytes(pool.total_bytes, manifest.spine_bytes, manifest.unrouted_bytes)
     window_kb = read_count(device.read_ahead_path(roots.sys))
     cells = plan_engine_cells(campaign, prompts, model, window_kb)
     return _Inputs(campaign, prompts, pool, device, model, cells)
@@ -254,24 +246,30 @@ def _write_campaign(directory: Path, campaign: EngineCampaign) -> None:
         replace_file(path, yaml.safe_dump(campaign.model_dump(), sort_keys=False).encode())
 
 
-def _decodings(
-    inputs: _Inputs, references: dict[int, Reference], bench: Bench
-) -> dict[int, Decoding]:
-    """By the number of a prompt, what its cells work on."""
-    options = inputs.campaign.engine
-    return {
-        prompt.number: Decoding(
-            bench=replace(
-                bench,
-                plan=references[prompt.number].plan,
-                prompt=references[prompt.number].prompt_plan,
-                accepted_tokens=references[prompt.number].plan.num_iterations,
-            ),
-            pool=inputs.pool,
-            model=inputs.model,
-            options=options,
-            sampling=sampling_of(options, prompt),
-            reference=references[prompt.number],
-        )
-        for prompt in inputs.prompts
-    }
+def _decoding(
+    inputs: _Inputs,
+    prompt: Prompt,
+    reference: Reference,
+    preflight: Preflight,
+    journal: Journal,
+    directory: Path,
+) -> Decoding:
+    """What the cells of a prompt work on."""
+    campaign, options, roots = inputs.campaign, inputs.campaign.engine, Roots()
+    bench = Bench(
+        roots=roots,
+        support=detect(roots),
+        device=inputs.device,
+        pools={options.model: inputs.pool},
+        plan=reference.plan,
+        advice=Advice({}, {}),
+        accepted_tokens=reference.plan.num_iterations,
+        journal=journal,
+        limits=Limits(**campaign.limits.model_dump()),
+        balloon_floor_bytes=1,
+        job_dir=directory / "job",
+        warnings={options.model: preflight.warnings[str(inputs.pool.root)]},
+        prompt=reference.prompt_plan,
+    )
+    sampling = sampling_of(options, prompt)
+    return Decoding(bench, inputs.pool, inputs.model, options, sampling, reference)

@@ -6,9 +6,11 @@ The model lies in /var/tmp, for a wall needs a real disk, and is removed at the 
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ import pytest
 
 from pagetier.analysis.engine import degenerate, output_sha256
 from pagetier.analysis.results import Cell, Results, read_results
-from pagetier.analysis.traces import read_trace, trace_info
 from tests.capture.models import BIG, domain_tokens, write_big
 from tests.conftest import require
 
@@ -75,14 +76,41 @@ def campaign(folder: Path, name: str, **keys: Any) -> None:
     (folder / name).write_text(json.dumps(document))  # JSON is YAML
 
 
+def interrupted(folder: Path, *arguments: str) -> int:
+    """The exit status after Ctrl-C while the second cell runs."""
+    told = folder / "told.txt"
+    with told.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pagetier.bench.cli", *arguments],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+        )
+    deadline = time.monotonic() + 300
+    while b"cell 2/" not in told.read_bytes() and process.poll() is None:
+        assert time.monotonic() < deadline, told.read_text()
+        time.sleep(0.2)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    return process.wait(60)
+
+
 @pytest.fixture(scope="module")
 def bound(folder: Path) -> Results:
-    """Every arm that fits, under a wall of a fifth of the model."""
+    """Every arm that fits, under a wall of a fifth of the model; interrupted, and continued."""
     arms = ["mmap", "no-admission", "mlock", "no-mmap", "replay"]
     campaign(folder, "bound.yaml", arms=arms, capacities=[BINDING_BYTES])
-    done = pagetier(folder, "run", "bound.yaml", "-o", "bound")
+    assert interrupted(folder, "run", "bound.yaml", "-o", "bound") == 130
+    (first,) = read_results(folder / "bound").cells
+    assert sorted(path.name for path in (folder / "bound").iterdir() if path.is_dir()) == [
+        "pool",
+        "routing",
+    ]
+    done = pagetier(folder, "run", "--resume", "-o", "bound")
     assert done.returncode == 0, done.stderr
-    return read_results(folder / "bound")
+    found = read_results(folder / "bound")
+    assert found.cells[0] == first
+    return found
 
 
 def by_arm(results: Results, prompt: int) -> dict[str, Cell]:
@@ -135,8 +163,10 @@ def test_outputs_are_identical_and_those_of_the_capture(bound: Results, folder: 
 def test_routing_moves(folder: Path, bound: Results) -> None:
     """Reuse over one token is far from 1: the routers are not frozen."""
     for prompt in (0, 1):
-        facts = trace_info(read_trace(folder / f"bound/routing/prompt-{prompt}.jsonl.gz"))
-        assert 0.05 < facts["reuse"]["1"] < 0.95
+        done = pagetier(
+            folder, "trace", "info", f"bound/routing/prompt-{prompt}.jsonl.gz", "--json"
+        )
+        assert 0.05 < json.loads(done.stdout)["reuse"]["1"] < 0.95
 
 
 def test_the_engine_reads_at_least_what_an_lru_would_miss(bound: Results) -> None:
@@ -158,8 +188,7 @@ def test_without_admission_only_the_spine_stays(bound: Results) -> None:
 
 
 def test_a_replay_reads_what_the_engine_read(bound: Results) -> None:
-    """Same routing, same prompts, same limit, same window: within a third, which a replay without
-    the prompt between the passes, or with the plain window, would not be."""
+    """Same routing, same prompts, same limit, same window: within a third."""
     for prompt in (0, 1):
         cells = by_arm(bound, prompt)
         ratio = own_reads(cells["replay"]) / own_reads(cells["mmap"])

@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         },
         "arms": ["mmap", "no-admission", "mlock", "replay"],
         "mechanisms": ["wall", "none"],
-        "capacities": ["20 MB", "1 MB", "4 MB"],
+        "capacities": ["20 MB", "1 MB", "8 MB"],
         "pairs": 2,
     }
     (tmp_path / "c.yaml").write_text(json.dumps(document))
@@ -47,18 +47,18 @@ def test_cells_and_what_is_left_out(folder: Path) -> None:
     document = document_of(folder)
     refused = {item["cell"]: item["reason"] for item in document["refused"]}
     spine = document["spine_bytes"]
-    assert 1_000_000 < spine < 4_000_000 < document["weights_bytes"] < 20_000_000
+    assert 1_000_000 < spine < 8_000_000 < document["weights_bytes"] < 20_000_000
     # Below its spine C leaves no room for an expert, and below its weights none for a lock.
     assert sorted(refused) == [
         "mlock, wall 1.00 MB",
         "mlock, wall 20.0 MB",
-        "mlock, wall 4.00 MB",
+        "mlock, wall 8.00 MB",
         "mmap, wall 1.00 MB",
         "no-admission, wall 1.00 MB",
         "replay, wall 1.00 MB",
     ]
     assert "OOM kill" in refused["mlock, wall 20.0 MB"]
-    arms_run = 3 + 3 + 4  # 20 MB, 4 MB, no limit
+    arms_run = 3 + 3 + 4  # 20 MB, 8 MB, no limit
     assert len(document["cells"]) == 2 * 2 * arms_run
     top_k, layers = SMALL.top_k, SMALL.layers
     expert = document["experts_bytes"] // (layers * SMALL.experts)
@@ -79,4 +79,4 @@ def test_the_command_line_shows_it(folder: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "no-admission, wall 20.0 MB, prompt 1 (code), round 2" in done.stdout
-    assert "refused: mlock, wall 4.00 MB: mlock needs" in done.stdout
+    assert "refused: mlock, wall 8.00 MB: mlock needs" in done.stdout
