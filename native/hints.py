@@ -2,7 +2,9 @@
 """Hints to a prefetch worker: which experts, when, and how the kernel is told.
 
 One worker thread takes hints from one slot.  A hint that is submitted while the one before still
-waits there replaces it; demand never waits for the worker.
+waits there replaces it; demand never waits for the worker, and the worker preempts no reader
+(SCHED_BATCH): without a processor to spare hints come later.  While hints follow each other within
+a millisecond the worker is not woken but looks for the next one every 0.1 ms.
 """
 
 from dataclasses import dataclass

@@ -203,8 +203,8 @@ def test_pages_that_are_evicted_before_their_read(
     pool = make_pool(2, 64 * PAGE)
     extents = np.array([(0, 0, PAGE), (1, 0, 64 * PAGE), (1, 0, 32 * PAGE)], dtype=EXTENT_DTYPE)
     table = replace(pool.table, extents=extents, expert_start=np.arange(4, dtype=np.uint64))
-    records = [[0]] * 2000 + [[2], [1]]
-    hinted = [[1]] + [[]] * 2001
+    records = [[0]] * 20_000 + [[2], [1]]
+    hinted = [[1]] + [[]] * 20_001
     pool.evict()
     with Reader(
         table, mode="drop-behind", hints=HintDelivery(), advice="random", threads=1

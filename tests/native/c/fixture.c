@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,12 +19,17 @@
 
 _Atomic int injection;
 _Atomic unsigned calls;
+_Atomic unsigned held_call;
 _Atomic int release_held;
 _Atomic int locks_left;
 _Atomic int hints_left;
 _Atomic unsigned hints_given;
 _Atomic int hold_hints;
+_Atomic int hinting_class;
 _Atomic int refuse_direct;
+_Atomic long clock_step_ns;
+_Atomic unsigned naps;
+_Atomic unsigned single_wakes;
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
@@ -32,6 +39,10 @@ ssize_t __wrap_preadv2(int fd, const struct iovec *pieces, int count, off_t offs
 int __wrap_mlock(const void *start, size_t length);
 int __real_posix_fadvise(int fd, off_t offset, off_t length, int advice);
 int __wrap_posix_fadvise(int fd, off_t offset, off_t length, int advice);
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
 
 void pause_ms(long ms)
 {
@@ -50,7 +61,7 @@ static ssize_t disturbed(size_t length)
         errno = kind == INTERRUPTED ? EINTR : EIO;
         return -1;
     }
-    while (kind == HELD && call == 0 && !atomic_load(&release_held))
+    while (kind == HELD && call == atomic_load(&held_call) && !atomic_load(&release_held))
         pause_ms(1);
     if (kind != SHORT_READS)
         return (ssize_t)length;
@@ -106,12 +117,13 @@ int __wrap_mlock(const void *start, size_t length)
     }
     atomic_fetch_sub(&locks_left, 1);
     /* Not by the library: sanitizers make its mlock do nothing. */
-    return (int)syscall(SYS_mlock, start, length);
+    return (int)__real_syscall(SYS_mlock, start, length);
 }
 
 int __wrap_posix_fadvise(int fd, off_t offset, off_t length, int advice)
 {
     if (advice == POSIX_FADV_WILLNEED) {
+        atomic_store(&hinting_class, sched_getscheduler(0));
         atomic_fetch_add(&hints_given, 1);
         if (atomic_load(&hints_left) == 0)
             return EIO;
@@ -120,6 +132,48 @@ int __wrap_posix_fadvise(int fd, off_t offset, off_t length, int advice)
             pause_ms(1);
     }
     return __real_posix_fadvise(fd, offset, length, advice);
+}
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    static _Atomic long now_ns;
+    long step = atomic_load(&clock_step_ns);
+
+    if (step < 0)
+        return __real_clock_gettime(clock, time);
+    long now = atomic_fetch_add(&now_ns, step);
+    *time = (struct timespec){now / 1000000000, now % 1000000000};
+    return 0;
+}
+
+static void note_futex(long operation, long threads, long timeout)
+{
+    if (operation == FUTEX_WAKE_PRIVATE && threads == 1)
+        atomic_fetch_add(&single_wakes, 1);
+    if (operation == FUTEX_WAIT_PRIVATE && timeout != 0)
+        atomic_fetch_add(&naps, 1);
+}
+
+/* Of the raw calls of the core: futex, statx, cachestat. */
+static int count_arguments(long number)
+{
+    if (number == SYS_futex)
+        return 6;
+    return number == SYS_statx ? 5 : 4;
+}
+
+long __wrap_syscall(long number, ...)
+{
+    long a[6] = {0};
+    va_list more;
+
+    va_start(more, number);
+    for (int i = 0; i < count_arguments(number); i++)
+        a[i] = va_arg(more, long);
+    va_end(more);
+    if (number == SYS_futex)
+        note_futex((int)a[1], (int)a[2], a[3]);
+    return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 static void make_file(struct fixture *f, uint32_t expert)
@@ -204,12 +258,16 @@ struct fixture *setup(const char *directory)
     f->options = (struct pt_options){.threads = 4, .max_descriptors = 4 * EXPERTS, .max_hint_descriptors = EXPERTS};
     atomic_store(&injection, NONE);
     atomic_store(&calls, 0);
+    atomic_store(&held_call, 0);
     atomic_store(&release_held, 0);
     atomic_store(&locks_left, -1);
     atomic_store(&hints_left, -1);
     atomic_store(&hints_given, 0);
     atomic_store(&hold_hints, 0);
     atomic_store(&refuse_direct, 0);
+    atomic_store(&clock_step_ns, -1);
+    atomic_store(&naps, 0);
+    atomic_store(&single_wakes, 0);
     return f;
 }
 

@@ -31,12 +31,17 @@ enum injection { NONE, SHORT_READS, INTERRUPTED, DEVICE_ERROR, HELD };
 
 extern _Atomic int injection; /* of pread and preadv2 */
 extern _Atomic unsigned calls;
+extern _Atomic unsigned held_call; /* the one that HELD holds */
 extern _Atomic int release_held;
 extern _Atomic int locks_left;   /* calls of mlock before it fails with ENOMEM; -1: it does not */
 extern _Atomic int hints_left;   /* the same of POSIX_FADV_WILLNEED, with EIO */
 extern _Atomic unsigned hints_given;
-extern _Atomic int hold_hints;    /* WILLNEED does not return while set */
-extern _Atomic int refuse_direct; /* open with O_DIRECT fails with EINVAL */
+extern _Atomic int hold_hints;     /* WILLNEED does not return while set */
+extern _Atomic int hinting_class;  /* of scheduling: that of the thread that gave the last one */
+extern _Atomic int refuse_direct;  /* open with O_DIRECT fails with EINVAL */
+extern _Atomic long clock_step_ns; /* from one reading of the clock to the next; -1: the real one */
+extern _Atomic unsigned naps;      /* waits for a futex that end by themselves */
+extern _Atomic unsigned single_wakes; /* by futex, of one thread */
 
 ssize_t __real_pread(int fd, void *buffer, size_t length, off_t offset);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -598,6 +599,82 @@ static void test_one_hint_brings_every_page(const char *directory)
     }
 }
 
+static void test_what_is_resident_is_hinted_without_a_call(const char *directory)
+{
+    struct fixture *f = setup_hints(directory, PT_DELIVERY_ADVICE);
+
+    open_reader(f);
+    CHECK(replay(f) == 0);
+    check_hints(f);
+    CHECK(atomic_load(&hints_given) == 0);
+    CHECK(sum(f->sums[PT_HINT_COMPLETED]) > 0 && sum(f->sums[PT_HINT_BYTES]) > 0);
+    for (uint32_t i = 0; i < ITERATIONS; i++) {
+        CHECK(f->sums[PT_HINT_RESIDENT_BEFORE][i] == f->sums[PT_HINT_BYTES][i]);
+        CHECK(f->sums[PT_HINT_RESIDENT_AFTER][i] == f->sums[PT_HINT_BYTES][i]);
+    }
+    CHECK(sum(f->sums[PT_HINT_BROUGHT_BYTES]) == 0 && sum(f->sums[PT_HINT_RACED_BYTES]) == 0);
+    teardown(f);
+}
+
+/* Time stands still: each hint comes at once after the one before. */
+static void test_a_worker_whose_hints_come_quickly_is_not_woken(const char *directory)
+{
+    struct fixture *f = setup_hints(directory, PT_DELIVERY_ADVICE);
+
+    f->options.threads = 1;
+    open_reader(f);
+    atomic_store(&clock_step_ns, 0);
+    CHECK(replay(f) == 0);
+    check_hints(f);
+    CHECK(atomic_load(&single_wakes) == 1); /* the reading thread says that it is there */
+    teardown(f);
+}
+
+static void *release_when_hinted(void *argument)
+{
+    (void)argument;
+    while (atomic_load(&hints_given) == 0)
+        pause_ms(1);
+    atomic_store(&release_held, 1);
+    return NULL;
+}
+
+/* Time leaps: nothing comes quickly.  One record gives a hint, and its first read waits for it. */
+static void test_a_worker_whose_hints_come_slowly_sleeps_until_it_is_woken(const char *directory)
+{
+    const uint32_t late = RECORDS - 6;
+    struct fixture *f = setup_hints(directory, PT_DELIVERY_ADVICE);
+    pthread_t thread;
+
+    for (uint32_t r = 0; r <= RECORDS; r++)
+        f->hint_start[r] = r <= late ? 0 : f->hints.num_experts;
+    f->options.threads = 1;
+    f->options.residency = PT_RESIDENCY_OFF; /* a call for every hint */
+    open_reader(f);
+    atomic_store(&clock_step_ns, 1000000000);
+    atomic_store(&injection, HELD);
+    atomic_store(&held_call, 2 * (unsigned)f->record_start[late]);
+    CHECK(pthread_create(&thread, NULL, release_when_hinted, NULL) == 0);
+    CHECK(replay(f) == 0);
+    pthread_join(thread, NULL);
+    CHECK(atomic_load(&naps) == 0);
+    CHECK(sum(f->sums[PT_HINT_COMPLETED]) == 1 && sum(f->sums[PT_HINT_OVERWRITTEN]) == 0);
+    teardown(f);
+}
+
+static void test_a_hint_preempts_no_read(const char *directory)
+{
+    struct fixture *f = setup_hints(directory, PT_DELIVERY_ADVICE);
+    int own = sched_getscheduler(0);
+
+    f->options.residency = PT_RESIDENCY_OFF; /* a call for every hint */
+    open_reader(f);
+    CHECK(replay(f) == 0);
+    CHECK(atomic_load(&hinting_class) == (own == SCHED_OTHER ? SCHED_BATCH : own));
+    CHECK(sched_getscheduler(0) == own);
+    teardown(f);
+}
+
 struct waiting {
     struct fixture *fixture;
     struct pt_progress progress;
@@ -816,6 +893,10 @@ static const struct test tests[] = {
     TEST(an_empty_arena),
     TEST(every_hint_is_accounted_for),
     TEST(one_hint_brings_every_page),
+    TEST(what_is_resident_is_hinted_without_a_call),
+    TEST(a_worker_whose_hints_come_quickly_is_not_woken),
+    TEST(a_worker_whose_hints_come_slowly_sleeps_until_it_is_woken),
+    TEST(a_hint_preempts_no_read),
     TEST(demand_never_waits_for_the_worker),
     TEST(what_a_read_brought_is_not_the_hint_s),
     TEST(a_hint_that_fails_ends_nothing),
