@@ -11,7 +11,7 @@ import base64
 import binascii
 import json
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.traces.header import MAX_INT32
 from pagetier.analysis.traces.importers.arrays import as_ids, decode_npy
+from pagetier.analysis.traces.importers.nested import Document, NestedText, parse
 from pagetier.analysis.traces.importers.options import Format, ImportOptions
 from pagetier.analysis.traces.importers.routes import Geometry, Routes, join, regular_routes
 from pagetier.analysis.traces.importers.source import Source
@@ -38,11 +39,11 @@ Fail = Callable[[str], InputError]
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One object with routes, and the place it has in the document."""
+    """One object with routes (None: it has none), and the place it has in the document."""
 
     place: str
     name: str | int
-    value: object
+    ids: Ids | None
     # Positions at the end that decode made, where the response counts its tokens.
     decoded: int | None
 
@@ -54,49 +55,81 @@ def _detects(source: Source) -> bool:
 def _read(source: Source, options: ImportOptions) -> Routes:
     found, preempted = [], 0
     for place, document in _documents(source):
-        for request in _requests(place, document, 0):
-            if request.value is None or request.value == []:
+        for request in _Requests(document, options).under(place, document.value, 0):
+            if request.ids is None:
                 preempted += 1
-                continue
-            found.append(_routes_of(request, options))
+            else:
+                found.append(_routes_of(request, request.ids))
     if not found:
         raise source.error("no response has routed_experts: ask the server to return them")
     notes = (f"{preempted} requests without routes (preempted) were left out",)
     return join(found).with_notes(*notes[: bool(preempted)])
 
 
-def _documents(source: Source) -> Iterator[tuple[str, Any]]:
+def _documents(source: Source) -> Iterator[tuple[str, Document]]:
     content = source.whole(_MAX_DOCUMENT_BYTES)
     try:
-        yield f"{source.path}", json.loads(content)
-        return
+        document = parse(content)
     except RecursionError as error:
         raise source.error("is nested too deep to be a response") from error
     except ValueError as error:
         if b"\n" not in content.strip():
             raise source.error(f"not JSON ({error}): save the response as it came") from error
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    else:
+        # Text in base64 is in the document a second time.
+        del content
+        yield f"{source.path}", document
+        return
+    for number, line in _lines(content):
         try:
-            yield f"{source.path}:{number}", json.loads(line)
+            yield f"{source.path}:{number}", parse(line)
         except (ValueError, RecursionError) as error:
             raise source.error(f"not JSON ({error}): one response a line", number) from error
 
 
-def _requests(place: str, value: object, depth: int) -> Iterator[_Request]:
-    if depth > _MAX_DEPTH:
-        return
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            if isinstance(item, (dict, list)):
-                yield from _requests(f"{place}[{index}]", item, depth + 1)
-    elif isinstance(value, dict):
-        if _KEY in value:
-            yield _Request(place, _name(value, place), value[_KEY], _decoded(value))
-        for key, item in value.items():
-            if key != _KEY and isinstance(item, (dict, list)):
-                yield from _requests(f"{place} {key!s:.40}", item, depth + 1)
+def _lines(content: bytearray) -> Iterator[tuple[int, bytearray]]:
+    """Numbered lines that are not blank."""
+    number = start = 0
+    while start < len(content):
+        number += 1
+        end = content.find(b"\n", start)
+        end = len(content) if end < 0 else end
+        line = content[start:end]
+        if line.strip():
+            yield number, line
+        start = end + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The requests of one document."""
+
+    document: Document
+    options: ImportOptions
+
+    def under(self, place: str, value: object, depth: int) -> Iterator[_Request]:
+        """Those at this place of it and below."""
+        if depth > _MAX_DEPTH:
+            return
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, (dict, list)):
+                    yield from self.under(f"{place}[{index}]", item, depth + 1)
+        elif isinstance(value, dict):
+            if _KEY in value:
+                yield self._request(place, value)
+            for key, item in value.items():
+                if key != _KEY and isinstance(item, (dict, list)):
+                    yield from self.under(f"{place} {key!s:.40}", item, depth + 1)
+
+    def _request(self, place: str, value: dict[str, Any]) -> _Request:
+        def fail(message: str) -> InputError:
+            return InputError(f"{place}: routed_experts {message}")
+
+        # Out of the document: text as long as the routes need not outlive their decoding.
+        found, value[_KEY] = self.document.lists_of(value[_KEY]), None
+        ids = _ids(found, self.options, fail)
+        return _Request(place, _name(value, place), ids, _decoded(value))
 
 
 def _decoded(value: dict[str, Any]) -> int | None:
@@ -113,19 +146,11 @@ def _name(value: dict[str, Any], place: str) -> str | int:
     return place.rpartition("/")[2]
 
 
-def _routes_of(request: _Request, options: ImportOptions) -> Routes:
-    def fail(message: str) -> InputError:
-        return InputError(f"{request.place}: routed_experts {message}")
-
-    if isinstance(request.value, str):
-        ids = _decode(request.value, options, fail)
-    elif isinstance(request.value, list):
-        ids = as_ids(_nested(request.value, fail), options.axes, fail)
-    else:
-        raise fail(f"is a {type(request.value).__name__}: expected lists or base64 text")
+def _routes_of(request: _Request, ids: Ids) -> Routes:
+    place = request.place
     routes = regular_routes(
         ids,
-        lambda position, layer: f"{request.place}: routed_experts[{position}][{layer}]",
+        lambda position, layer: f"{place}: routed_experts[{position}][{layer}]",
         request.name,
         Geometry(),
     )
@@ -135,7 +160,42 @@ def _routes_of(request: _Request, options: ImportOptions) -> Routes:
     return routes.with_prefill(positions < len(ids) - request.decoded)
 
 
-def _nested(value: list[Any], fail: Fail) -> Ids:
+def _ids(value: object, options: ImportOptions, fail: Fail) -> Ids | None:
+    """The ids in a value of the key; None when it has none."""
+    if isinstance(value, NestedText):
+        return _from_text(value, options, fail)
+    if value is None or value == []:
+        return None
+    if isinstance(value, list):
+        return as_ids(_nested(value, fail), options.axes, fail)
+    if isinstance(value, str):
+        return _decode(value, options, fail)
+    raise fail(f"is a {type(value).__name__}: expected lists or base64 text")
+
+
+def _from_text(text: NestedText, options: ImportOptions, fail: Fail) -> Ids | None:
+    try:
+        ids = _nested(text.items(), fail)
+    except json.JSONDecodeError:
+        # Of another depth than routes, or no JSON.
+        return _ids(_parsed(text, fail), options, fail)
+    except RecursionError as error:
+        raise fail("is nested too deep to be routes") from error
+    if ids.size:
+        return as_ids(ids, options.axes, fail)
+    return _ids(_parsed(text, fail), options, fail)
+
+
+def _parsed(text: NestedText, fail: Fail) -> list[Any]:
+    try:
+        return text.whole()
+    except RecursionError as error:
+        raise fail("is nested too deep to be routes") from error
+    except ValueError as error:
+        raise fail(f"is not JSON ({error}): save the response as it came") from error
+
+
+def _nested(value: Iterable[Any], fail: Fail) -> Ids:
     """Lists of lists of lists as an array; they must be regular."""
     ids = array("i")
     shape: tuple[int, int] | None = None
@@ -155,7 +215,8 @@ def _nested(value: list[Any], fail: Fail) -> Ids:
                 raise fail(f"[{position}][{layer}] has an id out of range: {row!s:.60}")
             ids.extend(row)
     layers, top_k = shape or (0, 0)
-    return np.array(ids, np.int32).reshape(-1 if layers * top_k else 0, layers, top_k)
+    flat = np.frombuffer(ids, np.int32) if ids else np.empty(0, np.int32)
+    return flat.reshape(-1 if layers * top_k else 0, layers, top_k)
 
 
 def _decode(text: str, options: ImportOptions, fail: Fail) -> Ids:
