@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from pagetier.analysis.errors import InputError
+from pagetier.analysis.report.engine import is_engine_study
 from pagetier.analysis.report.reading import read_study
 from pagetier.analysis.report.render import section_json, section_text
 from pagetier.analysis.report.sizing import Answer, Target, sizing_section
@@ -46,6 +47,11 @@ def size(
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InputError(f"--target-{name} {value:g}: give a number above 0")
     study = read_study(directory)
+    if is_engine_study(study):
+        raise InputError(
+            f"{directory}: an engine decoded here, arm by arm; a size is read off replays: measure "
+            "its captured routing at several capacities, or see: pagetier report"
+        )
     beside = beside_of(study, None, simulation, rates)
     section, answer = sizing_section(study, Target(target_seconds, tokens_per_second), beside)
     if as_json:

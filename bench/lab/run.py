@@ -26,6 +26,7 @@ from pagetier.analysis.units import format_bytes
 from pagetier.bench.boot.plan import HELD_BYTES
 from pagetier.bench.campaign import Campaign
 from pagetier.bench.cells import plan_cells
+from pagetier.bench.engine.campaign import is_engine_campaign
 from pagetier.bench.inputs import RunRequest, load_inputs
 from pagetier.bench.journal import Journal, recover, state_dir
 from pagetier.bench.lab.campaign import boots, campaign_for_guest, pool_bytes, to_yaml
@@ -102,6 +103,11 @@ def run_lab(request: LabRequest, console: Console) -> tuple[list[LabRun], bool]:
     Raises InputError and CapacityError before anything is made, and GuestFailure when a guest died:
     cells that were finished by then are in their results.db.
     """
+    if is_engine_campaign(request.campaign):
+        raise InputError(
+            f"{request.campaign}: 'engine' names a model of this host, and a guest has none; "
+            "measure it with: pagetier run"
+        )
     inputs = load_inputs(RunRequest(request.campaign, None, None, None, False))
     cache, roots = cache_dir(), Roots()
     campaign = campaign_for_guest(inputs.campaign)

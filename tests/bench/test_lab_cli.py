@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.results import Results
+from pagetier.bench import cli
 from pagetier.bench.lab import cli as lab_cli
 from pagetier.bench.lab.run import LabRequest, LabRun
 
@@ -77,3 +78,18 @@ def test_a_size_that_is_none_is_refused_before_the_lab(monkeypatch: pytest.Monke
     result = CliRunner().invoke(lab_cli.lab_app, ["run", "c.yaml", "--memory", "much"])
     assert isinstance(result.exception, InputError)
     assert "much" in str(result.exception)
+
+
+def test_a_campaign_of_an_engine_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "engine.yaml"
+    path.write_text("engine: {model: m.gguf, prompts: p.txt, tokens: 3}\ncapacities: [1 GB]\n")
+    monkeypatch.setattr(
+        "sys.argv", ["pagetier", "lab", "run", str(path), "-o", str(tmp_path / "o")]
+    )
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert "engine.yaml: 'engine' names a model of this host" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,14 @@ def test_a_target_is_above_0(results: Path, run: Run, target: str) -> None:
     code, out, err = run("size", results, f"--target-seconds={target}")
     assert (code, out) == (2, "")
     assert "give a number above 0" in err
+
+
+def test_what_an_engine_decoded_has_no_size(tmp_path: Path, run: Run) -> None:
+    directory = tmp_path / "engine"
+    texts = {"campaign": '{"engine": {}}', "host": "{}", "trace": "{}", "pools": "{}"}
+    cell = made_cell(1, 10 * GB, 3 * GB)
+    with Store.create(directory, {**texts, "not_run": "[]"}) as store:
+        store.add_cell(replace(cell, spec={**cell.spec, "tier": "llama.cpp mmap", "arm": "mmap"}))
+    code, _, error = run("size", directory, "--target-seconds", "2")
+    assert code == 2
+    assert "an engine decoded here" in error
