@@ -20,7 +20,7 @@ from pagetier.analysis.report.reading import read_study
 from pagetier.analysis.report.render import section_text
 from pagetier.analysis.results import read_results
 from pagetier.analysis.units import format_bytes, parse_bytes
-from pagetier.bench import pool_map_cli, report_cli, show, size_cli
+from pagetier.bench import pool_map_cli, show
 from pagetier.bench.boot.cli import boot_app
 from pagetier.bench.boot.steps import BootHost, steps_of_next_boot
 from pagetier.bench.check.cli import check
@@ -30,9 +30,11 @@ from pagetier.bench.lab.cli import lab_app
 from pagetier.bench.output import FINDING, Json, print_finding, print_json, print_verdict
 from pagetier.bench.probe import probe
 from pagetier.bench.progress import ByteProgress
+from pagetier.bench.report import cli as report_command
+from pagetier.bench.report import size_cli as size_command
 from pagetier.bench.run import dry_run, run_campaign
-from pagetier.bench.simulate_cli import simulate_command
-from pagetier.bench.trace_cli import trace_app
+from pagetier.bench.simulate.cli import simulate_command
+from pagetier.bench.trace.cli import trace_app
 from pagetier.capacity.errors import CapacityError
 from pagetier.cgroups.errors import CgroupError, ParseError
 from pagetier.cgroups.roots import Roots
@@ -65,8 +67,8 @@ app.command("simulate", epilog="Example: pagetier simulate my-trace.jsonl.gz --b
 app.add_typer(pool_app, name="pool")
 app.add_typer(lab_app, name="lab")
 app.add_typer(boot_app, name="boot")
-report_cli.mount(app)
-size_cli.mount(app)
+report_command.mount(app)
+size_command.mount(app)
 app.command(epilog="Example: pagetier check --watch --pool my-pool --pid 1234")(check)
 
 stderr = Console(stderr=True)

@@ -200,7 +200,7 @@ def test_bad_usage_is_one_sentence_and_exit_2(
 # Says when the first grid begins, for an interrupt that comes while modules load is another test's.
 ANNOUNCED = """
 import sys
-import pagetier.bench.simulate_cli as module
+import pagetier.bench.simulate.cli as module
 from pagetier.bench.cli import main
 begin = module.sweep
 def announced(*arguments, **options):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from pagetier.analysis.errors import InputError
 from pagetier.bench.cli import app
-from pagetier.bench.study_show import print_paper
+from pagetier.bench.simulate.study_show import print_paper
 
 HEADER = {
     "format": "moe-route-trace",

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from pagetier.analysis.errors import InputError
 from pagetier.analysis.traces import read_trace
-from pagetier.bench.trace_cli import trace_app
+from pagetier.bench.trace.cli import trace_app
 
 TARGETS = """\
 model: tiny

@@ -30,9 +30,9 @@ from pagetier.analysis.studies import (
 from pagetier.analysis.studies.paper import Paper
 from pagetier.analysis.studies.published import K3, PROSE, PUBLISHED, QWEN
 from pagetier.analysis.traces import Trace, read_trace
-from pagetier.bench import study_show
 from pagetier.bench.output import print_json
-from pagetier.bench.simulate_show import print_csv
+from pagetier.bench.simulate import study_show
+from pagetier.bench.simulate.show import print_csv
 
 __all__ = ["Regimes", "parse_batches", "show_off_domain", "show_paper", "show_regimes"]
 

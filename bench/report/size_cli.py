@@ -16,7 +16,7 @@ from pagetier.analysis.report.reading import read_study
 from pagetier.analysis.report.render import section_json, section_text
 from pagetier.analysis.report.sizing import Answer, Target, sizing_section
 from pagetier.bench.output import FINDING, Json, print_json
-from pagetier.bench.report_cli import RatesOption, SimulationOption, beside_of
+from pagetier.bench.report.cli import RatesOption, SimulationOption, beside_of
 
 __all__ = ["mount"]
 

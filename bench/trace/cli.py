@@ -23,14 +23,14 @@ from pagetier.analysis.traces.importers import (
     read_physical_map,
 )
 from pagetier.analysis.units import parse_bytes
-from pagetier.bench import trace_make_cli, trace_show
 from pagetier.bench.engine import capture_cli
 from pagetier.bench.output import Json, print_finding, print_json, print_verdict
+from pagetier.bench.trace import make_cli, show
 
 __all__ = ["trace_app"]
 
 trace_app = typer.Typer(help="Router traces.", no_args_is_help=True, rich_markup_mode=None)
-trace_make_cli.mount(trace_app)
+make_cli.mount(trace_app)
 capture_cli.mount(trace_app)
 
 stderr = Console(stderr=True)
@@ -183,7 +183,7 @@ def trace_info_command(
     }
     overlap = domain_jaccard(traces, top) if len(traces) > 1 else None
     if not as_json:
-        trace_show.documents(stdout, documents, overlap)
+        show.documents(stdout, documents, overlap)
     elif overlap is None:
         print_json(documents[str(files[0])])
     else:

@@ -24,8 +24,9 @@ from pagetier.analysis.synth.parameters import Parameters
 from pagetier.analysis.synth.spec import ModelSpec
 from pagetier.analysis.traces import read_trace, trace_info, write_trace
 from pagetier.analysis.traces.merge import Merged, continuous, lockstep
-from pagetier.bench import show, trace_show
+from pagetier.bench import show
 from pagetier.bench.output import FINDING, Json, print_json
+from pagetier.bench.trace import show as trace_show
 
 __all__ = ["mount"]
 

@@ -39,8 +39,8 @@ from pagetier.analysis.simulators.simulate import check_policy
 from pagetier.analysis.traces import read_trace
 from pagetier.analysis.units import parse_bytes
 from pagetier.bench.output import FINDING, Json, print_json
-from pagetier.bench.simulate_show import present, print_csv
-from pagetier.bench.study_cli import (
+from pagetier.bench.simulate.show import present, print_csv
+from pagetier.bench.simulate.study_cli import (
     Regimes,
     parse_batches,
     show_off_domain,
