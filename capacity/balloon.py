@@ -26,6 +26,7 @@ from pagetier.capacity import balloon_process
 from pagetier.capacity.base import Enforced
 from pagetier.capacity.errors import CapacityError
 from pagetier.capacity.meminfo import Meminfo, read_meminfo
+from pagetier.capacity.percpu import drain_per_cpu_lists, read_per_cpu_bytes
 from pagetier.capacity.procstatus import read_anon_huge_bytes, read_status
 from pagetier.capacity.reaping import reap_process
 from pagetier.cgroups.procstat import read_start_ticks
@@ -261,6 +262,7 @@ class Balloon:
         if capacity_bytes is None:
             raise CapacityError("a balloon needs a capacity to leave available")
         before = _settled_meminfo(self._roots)
+        per_cpu_bytes = read_per_cpu_bytes(self._roots)
         process = BalloonProcess(
             plan_balloon(before, capacity_bytes, self._floor_bytes),
             roots=self._roots,
@@ -270,9 +272,16 @@ class Balloon:
             step_bytes=self._step_bytes,
         )
         with process:
-            yield BalloonEnforcement(self._read_back(capacity_bytes, process, before), process)
+            enforced = self._read_back(capacity_bytes, process, before, per_cpu_bytes)
+            yield BalloonEnforcement(enforced, process)
 
-    def _read_back(self, capacity_bytes: int, process: BalloonProcess, before: Meminfo) -> Enforced:
+    def _read_back(
+        self,
+        capacity_bytes: int,
+        process: BalloonProcess,
+        before: Meminfo,
+        per_cpu_bytes: int | None,
+    ) -> Enforced:
         after = read_meminfo(self._roots)
         return Enforced(
             mechanism=self.name,
@@ -288,6 +297,7 @@ class Balloon:
                 "huge_pages": self._huge_pages,
                 "available_before_bytes": before.available_bytes,
                 "available_after_bytes": after.available_bytes,
+                "per_cpu_free_before_bytes": per_cpu_bytes,
                 "mlocked_before_bytes": before.mlocked_bytes,
                 "mlocked_after_bytes": after.mlocked_bytes,
                 "anon_huge_bytes": read_anon_huge_bytes(self._roots, process.pid),
@@ -325,13 +335,15 @@ def reap(pid: int, start_ticks: int, roots: Roots) -> bool:
 
 
 def _settled_meminfo(roots: Roots) -> Meminfo:
-    """Memory of the host once processes that ended have given theirs back.
+    """Memory of the host once processes that ended have given theirs back, and CPUs what they keep.
 
     A balloon sized before that would leave their memory to the cell, beside C.
     """
+    drain_per_cpu_lists(roots)
     before = read_meminfo(roots)
     for _ in range(_SETTLE_INTERVALS):
         time.sleep(_SETTLE_INTERVAL_S)
+        drain_per_cpu_lists(roots)
         now = read_meminfo(roots)
         if _available_bytes(now) - _available_bytes(before) <= _SETTLED_BYTES:
             return now
