@@ -102,8 +102,11 @@ def test_device_bytes_are_near_the_nominal_misses(
     for cell in cells:
         assert cell["demand_bytes_per_iteration"] == DEMAND_BYTES
         assert cell["nominal_miss_bytes_per_iteration"] > 4 * MIB
-        assert abs(cell["amplification"] - 1) <= 0.15, cell
-        assert abs(cell["in_extent_amplification"] - 1) <= 0.15, cell
+        # What is really held decides: 1.00 to 1.02 in eight cells.
+        held = cell["device_bytes_per_iteration"] / cell["effective_miss_bytes_per_iteration"]
+        assert abs(held - 1) <= 0.05, cell
+        # A boot holds C to some 30 MB only, a seventh of it here.
+        assert abs(cell["amplification"] - 1) <= (0.15 if mechanism == "wall" else 0.25), cell
         assert abs(cell["over_read_share"]) < 0.05
 
 
