@@ -27,7 +27,7 @@ def require(condition: bool, reason: str) -> None:
         return
     if os.environ.get("PAGETIER_REQUIRE_LIVE") == "1":
         pytest.fail(f"this run may not skip: {reason}")
-    # Someone without root, a compiler or an emulator still gets every other test; CI never comes here.
+    # Without root, a compiler or an emulator every other test still runs; CI never comes here.
     pytest.skip(reason)
 
 

@@ -75,5 +75,5 @@ def _import(name: str) -> Any:
         # The package raises RuntimeError where its shared library does not load.
         raise CapabilityError(
             f"llama.cpp is not there ({error}): pip install 'pagetier[capture]' compiles it in "
-            "about ten minutes"
+            "some minutes"
         ) from error
