@@ -56,7 +56,7 @@ def pagetier(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]
     )
 
 
-def campaign(folder: Path, name: str, **keys: Any) -> None:
+def campaign(folder: Path, name: str, threads: int = 1, **keys: Any) -> None:
     document = {
         "engine": {
             "model": "model.gguf",
@@ -64,7 +64,7 @@ def campaign(folder: Path, name: str, **keys: Any) -> None:
             "tokens": 12,
             "temperature": 1.0,
             "seed": 3,
-            "threads": 2,
+            "threads": threads,
             "context": 256,
         },
         "pairs": 1,
@@ -188,11 +188,15 @@ def test_without_admission_only_the_spine_stays(bound: Results) -> None:
 
 
 def test_a_replay_reads_what_the_engine_read(bound: Results) -> None:
-    """Same routing, same prompts, same limit, same window: within a third."""
+    """Same routing, same prompts, same limit, same window, one thread each: within a fifth.
+
+    Eight pairs read .96 to 1.11.  With two threads an engine faults in two places of an expert at
+    once, and what it reads hangs on who gets to run: eight pairs read 1.05 to 1.39.
+    """
     for prompt in (0, 1):
         cells = by_arm(bound, prompt)
         ratio = own_reads(cells["replay"]) / own_reads(cells["mmap"])
-        assert 0.75 < ratio < 1.33, ratio
+        assert 0.8 < ratio < 1.2, ratio
         assert cells["replay"].facts["read_ahead_kb"] == 256
         assert cells["mmap"].facts["read_ahead_kb"] == 128
 
@@ -220,6 +224,7 @@ def test_weights_that_fit_are_locked_or_copied(folder: Path) -> None:
     campaign(
         folder,
         "ample.yaml",
+        threads=2,
         arms=["mmap", "mlock", "no-mmap"],
         capacities=[AMPLE_BYTES],
         read_ahead_kb=None,
