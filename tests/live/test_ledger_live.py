@@ -107,7 +107,9 @@ def test_a_quiet_replay_is_explained_and_its_sources_agree(tmp_path: Path) -> No
     whole = cell["nominal_miss_bytes_per_iteration"]
     assert 1.0 < exact / whole < 1.01
     assert of_pass(cell, "first") == 0, "the warm-up pass reads all that the plan reads"
-    assert cell["ledger_evidence"]["refault_bytes"] <= of_pass(cell, "repeat") * 1.01
+    # What reclaim takes from an extent while it is read is a refault, too, and over-read here.
+    own = of_pass(cell, "repeat") + of_pass(cell, "over_read")
+    assert cell["ledger_evidence"]["refault_bytes"] <= own
 
 
 def test_a_second_reader_is_found_named_and_rejects_the_cell(tmp_path: Path) -> None:
