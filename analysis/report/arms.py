@@ -76,7 +76,11 @@ class Arm:
 
     def values(self, figure: FigureOf) -> list[float]:
         """One per kept repetition; empty when one of them lacks the figure."""
-        values = [figure(point.facts) for point in self.points]
+        return self.values_of(lambda point: figure(point.facts))
+
+    def values_of(self, figure: Callable[[Point], float | None]) -> list[float]:
+        """The same of a figure that needs the whole cell."""
+        values = [figure(point) for point in self.points]
         known = [value for value in values if value is not None]
         return known if len(known) == len(values) else []
 
@@ -85,6 +89,11 @@ class Arm:
 
     def median(self, figure: FigureOf) -> float | None:
         spread = self.spread(figure)
+        return None if spread is None else spread.median
+
+    def median_of(self, figure: Callable[[Point], float | None]) -> float | None:
+        """The median of a figure that needs the whole cell."""
+        spread = Spread.of(self.values_of(figure))
         return None if spread is None else spread.median
 
     def by_repetition(self, figure: FigureOf) -> dict[Any, float]:

@@ -13,6 +13,7 @@ from pagetier.analysis.report.checklist import checklist_section
 from pagetier.analysis.report.drift import drift_section
 from pagetier.analysis.report.engine import engine_section, is_engine_study
 from pagetier.analysis.report.equal_memory import equal_memory_section
+from pagetier.analysis.report.ledger import ledger_section
 from pagetier.analysis.report.placement import placement_section
 from pagetier.analysis.report.prefetch import prefetch_section
 from pagetier.analysis.report.reading import Study
@@ -38,6 +39,7 @@ def sections(study: Study, beside: Beside) -> list[Section]:
         agreement_section(study),
         equal_memory_section(study),
         prefetch_section(study),
+        ledger_section(study),
         drift_section(study),
         simulated_section(beside),
         placement_section(study, beside),

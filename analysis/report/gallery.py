@@ -18,7 +18,7 @@ from pagetier.analysis.report.arms import (
 from pagetier.analysis.report.audit import residency_figure
 from pagetier.analysis.report.generations import generations_figure
 from pagetier.analysis.report.latency import latency_figure
-from pagetier.analysis.report.ledger import ledger_figure
+from pagetier.analysis.report.ledger import TERMS_PROSE, ledger_figure
 from pagetier.analysis.report.reading import Point, Study
 from pagetier.analysis.report.section import Figure, Section
 from pagetier.analysis.report.timeline import timeline_figure
@@ -43,12 +43,7 @@ def _bytes_section(study: Study) -> Section:
     return Section(
         key="bytes",
         title="Where the bytes went",
-        prose=(
-            "first and repeat lie inside the experts asked for: read for the first time in this"
-            " cell, or read before and evicted since. Over-read is the rest of what the replaying"
-            " process read, prefetch what a hint brought, foreign what others read, residual what"
-            " two counters of the same reads differ by.",
-        ),
+        prose=(TERMS_PROSE,),
         figures=tuple(figure for figure in figures if figure is not None),
     )
 

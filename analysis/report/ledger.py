@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The byte ledger of every cell, rejected ones included and named so, beside its nominal misses."""
+"""The byte ledger: as a table of arms beside page-exact misses, and as a picture of every cell,
+rejected ones included and named so, beside its nominal misses."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pagetier.analysis.derive import CellFacts, derive_cell
-from pagetier.analysis.report.arms import Arm, arm_names
+from pagetier.analysis.facts import ratio
+from pagetier.analysis.page_exact import PageExact
+from pagetier.analysis.report import formats
+from pagetier.analysis.report.arms import Arm, arm_names, arms_of, device_bytes, mean_of
+from pagetier.analysis.report.audit import audit_table
 from pagetier.analysis.report.barred import MISSES
-from pagetier.analysis.report.section import Figure, FigurePoint, Series
+from pagetier.analysis.report.reading import Point, Study
+from pagetier.analysis.report.section import Column, Figure, FigurePoint, Section, Series, Table
 from pagetier.analysis.results import Cell
 
-__all__ = ["TERMS", "ledger_figure"]
+__all__ = ["TERMS", "TERMS_PROSE", "ledger_figure", "ledger_section"]
 
 TERMS = (
     "in-extent, first",
@@ -21,6 +28,14 @@ TERMS = (
     "not told apart",
 )
 """Names of the series in their order; each keeps its colour where others have nothing to show."""
+
+TERMS_PROSE = (
+    "first and repeat lie inside the experts asked for: read for the first time in this cell, or"
+    " read before and evicted since. Over-read is the rest of what the replaying process read,"
+    " prefetch what a hint brought, foreign what others read, residual what two counters of the"
+    " same reads differ by."
+)
+"""What the terms are, for a reader of the report."""
 
 # Beyond this a page of bars is no picture any more.
 MAX_CELLS = 60
@@ -35,6 +50,75 @@ _VALUES: tuple[Callable[[CellFacts], int | None], ...] = (
     lambda facts: facts.ledger.residual,
     lambda facts: _untold(facts),
 )
+
+_COLUMNS = (
+    Column("arm", "arm"),
+    Column("capacity_bytes", "C", formats.capacity),
+    Column("n", "n"),
+    Column("device_bytes_per_iteration", "device/it", formats.spread_of(formats.size)),
+    Column("first_bytes", "first", formats.size),
+    Column("repeat_bytes", "repeat", formats.size),
+    Column("over_read_bytes", "over-read", formats.size),
+    Column("prefetch_bytes", "prefetch", formats.size),
+    Column("foreign_bytes", "foreign", formats.size),
+    Column("residual_bytes", "residual", formats.size),
+    Column("page_misses_bytes", "page-exact misses at C", formats.size),
+    Column("page_misses_effective_bytes", "at effective C", formats.size),
+    Column("in_extent_ratio", "in-extent / those", formats.factor),
+)
+
+
+def ledger_section(study: Study) -> Section | None:
+    """None without a kept cell."""
+    arms = [arm for arm in arms_of(study) if arm.n]
+    if not arms:
+        return None
+    name = arm_names(arms, "capacity_bytes")
+    tables = (
+        Table(
+            "Bytes per iteration, by term", _COLUMNS, tuple(_row(arm, name(arm)) for arm in arms)
+        ),
+        audit_table(arms, name),
+    )
+    return Section(
+        key="ledger",
+        title="Byte ledger",
+        prose=(
+            TERMS_PROSE,
+            "Terms are medians over the kept repetitions, and need not add up to the median of the"
+            " device.",
+            "Page-exact misses are simulated: an exact LRU of pages of this host's size, pages that"
+            " two experts share counted once, at C and at the file pages that were really resident."
+            " The last column is what reclaim answers for.",
+        ),
+        tables=tuple(table for table in tables if table.rows),
+    )
+
+
+def _row(arm: Arm, name: str) -> tuple[Any, ...]:
+    ledger_terms = (mean_of(term) for term in _VALUES[:-1])
+    return (
+        name,
+        arm.capacity_bytes,
+        arm.n,
+        arm.spread(device_bytes),
+        *(arm.median(term) for term in ledger_terms),
+        arm.median_of(_page_misses),
+        arm.median_of(_page_misses_effective),
+        arm.median_of(_in_extent_ratio),
+    )
+
+
+def _page_misses(point: Point) -> float | None:
+    return point.facts.per_iteration(PageExact.of(point.cell).nominal_miss_bytes)
+
+
+def _page_misses_effective(point: Point) -> float | None:
+    return point.facts.per_iteration(PageExact.of(point.cell).effective_miss_bytes)
+
+
+def _in_extent_ratio(point: Point) -> float | None:
+    return ratio(point.facts.in_extent_bytes, PageExact.of(point.cell).effective_miss_bytes)
 
 
 def ledger_figure(arms: list[Arm]) -> Figure | None:
