@@ -38,7 +38,8 @@ fuzz: $(STAMP)
 perf: $(STAMP)
 	.ci/need perf
 	@missed=; for bench in tests/perf/bench_*.py; do \
-	    echo "== $$bench"; $(BIN)/python $$bench || missed="$$missed $$bench"; \
+	    name=$$(basename $$bench .py); echo "== $$name"; \
+	    $(BIN)/python -m tests.perf.$$name || missed="$$missed $$name"; \
 	done; [ -z "$$missed" ] || { echo "a bar was missed:$$missed" >&2; exit 1; }
 
 lint: $(STAMP)

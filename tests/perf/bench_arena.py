@@ -13,16 +13,14 @@ made once.  Exit status 1 when a bar is missed.
 """
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +32,7 @@ from pagetier.native.hints import HintDelivery
 from pagetier.native.passes import PassResult
 from pagetier.native.reader import EXTENT_DTYPE, ExtentTable, Mode, Reader
 from pagetier.native.residency import resident_pages
+from tests.perf.figures import Figure, alternate, at_least, at_most, median_of, tell
 
 COPY_BAR = 0.98
 WORKER_BAR = 1.01
@@ -75,27 +74,8 @@ class Run:
     overwritten_share: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A median with its extremes; bar None = shown only."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    rounds: int
-    bar: float | None
-    reached: bool
-
-
-def median_of(name: str, values: list[float], bar: float | None, *, at_most: bool) -> Figure:
-    median = statistics.median(values)
-    reached = bar is None or (median <= bar if at_most else median >= bar)
-    return Figure(name, median, min(values), max(values), len(values), bar, reached)
-
-
-def shown(name: str, value: float) -> Figure:
-    return Figure(name, value, value, value, 1, None, True)
+def counted(name: str, value: float) -> Figure:
+    return median_of(name, [value])
 
 
 class Bench:
@@ -174,24 +154,14 @@ def copies(bench: Bench, table: ExtentTable, options: argparse.Namespace) -> Ite
                 return run_of(reader.replay(plan))
 
     pairs = alternate(options.rounds, ours, lambda: bench.plain(plan, table))
-    yield median_of(f"preload, {length:,} B: GB/s", speed, None, at_most=False)
+    yield median_of(f"preload, {length:,} B: GB/s", speed)
     title = f"arena, {length:,} B"
     speeds = [len(plan.experts) * length / our.wall_ns for our, _ in pairs]
-    yield median_of(f"{title}: GB/s", speeds, None, at_most=False)
+    yield median_of(f"{title}: GB/s", speeds)
     ratios = [plain.wall_ns / our.wall_ns for our, plain in pairs]
-    yield median_of(f"{title}: throughput / plain memcpy", ratios, COPY_BAR, at_most=False)
+    yield at_least(COPY_BAR, f"{title}: throughput / plain memcpy", ratios)
     ratios = [plain.cpu_ns / our.cpu_ns for our, plain in pairs]
-    yield median_of(f"{title}: plain memcpy's CPU time / ours", ratios, None, at_most=False)
-
-
-def alternate(rounds: int, *sides: Callable[[], Run]) -> list[tuple[Run, ...]]:
-    """Run all sides in each round, in turning order; results in the order of the arguments."""
-    results = []
-    for number in range(rounds):
-        turn = [(i + number) % len(sides) for i in range(len(sides))]
-        runs = {i: sides[i]() for i in turn}
-        results.append(tuple(runs[i] for i in range(len(sides))))
-    return results
+    yield median_of(f"{title}: plain memcpy's CPU time / ours", ratios)
 
 
 def worker(
@@ -217,13 +187,13 @@ def worker(
     bar = WORKER_BAR if threads < (os.cpu_count() or 1) else None
     title = f"{mode}, {length:,} B, {threads} threads, {delivery.how}: with worker / without"
     walls = [helped.wall_ns / alone.wall_ns for helped, alone in pairs]
-    yield median_of(f"{title}, wall", walls, bar, at_most=True)
+    yield at_most(bar, f"{title}, wall", walls)
     readers = [helped.readers_ns / alone.readers_ns for helped, alone in pairs]
-    yield median_of(f"{title}, CPU of readers", readers, bar, at_most=True)
+    yield at_most(bar, f"{title}, CPU of readers", readers)
     everything = [helped.cpu_ns / alone.cpu_ns for helped, alone in pairs]
-    yield median_of(f"{title}, CPU of all", everything, None, at_most=True)
+    yield median_of(f"{title}, CPU of all", everything)
     shares = [helped.overwritten_share for helped, _ in pairs]
-    yield median_of(f"{title}, hints overwritten", shares, None, at_most=True)
+    yield median_of(f"{title}, hints overwritten", shares)
 
 
 def without_a_miss(result: PassResult) -> PassResult:
@@ -289,7 +259,7 @@ def hinted(table: ExtentTable) -> Iterator[Figure]:
         if hints is None or hints.resident_after_bytes is None:
             raise SystemExit("residency is unknown here")
         share = float(hints.resident_after_bytes.sum() / hints.hinted_bytes.sum())
-        yield shown(f"hints {name}, {length:,} B: bytes resident after / hinted", share)
+        yield counted(f"hints {name}, {length:,} B: bytes resident after / hinted", share)
 
 
 def process_read_bytes() -> int:
@@ -309,17 +279,7 @@ def device(table: ExtentTable) -> Iterator[Figure]:
             result = reader.replay(plan)
             read = process_read_bytes() - before
         demand = int(result.iteration_bytes.sum())
-        yield shown(f"{mode}, {length:,} B: device bytes / demand, two passes", read / demand)
-
-
-def show(line: Figure) -> None:
-    verdict = (
-        "" if line.bar is None else f"bar {line.bar:g}  " + ("ok" if line.reached else "MISSED")
-    )
-    spread = f"{line.low:.3f} - {line.high:.3f}"
-    print(
-        f"{line.name:86} {line.value:9.4f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
-    )
+        yield counted(f"{mode}, {length:,} B: device bytes / demand, two passes", read / demand)
 
 
 @contextmanager
@@ -353,19 +313,8 @@ def figures_of(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    figures: list[Figure] = []
     with prepared(options) as bench:
-        if not options.json:
-            print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
-        for line in figures_of(bench, options):
-            figures.append(line)
-            if not options.json:
-                show(line)
-    if options.json:
-        host = {"processors": os.cpu_count(), "load_average": os.getloadavg()}
-        document = {"options": vars(options), "host": host, "figures": [asdict(f) for f in figures]}
-        print(json.dumps(document))
-    return 0 if all(line.reached for line in figures) else 1
+        return tell(figures_of(bench, options), options)
 
 
 if __name__ == "__main__":

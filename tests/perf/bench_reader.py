@@ -13,14 +13,13 @@ import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from pagetier.native import content
 from pagetier.native.reader import EXTENT_DTYPE, Barrier, ExtentTable, Reader
 from pagetier.native.residency import pages_touched, resident_pages
+from tests.perf.figures import Figure, alternate, at_least, at_most, median_of, tell
 
 THROUGHPUT_BAR = 0.97
 USER_SHARE_BAR = 0.01
@@ -72,19 +72,6 @@ class Run:
     @property
     def cpu_ns(self) -> int:
         return self.user_ns + self.system_ns
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A line of the report: a median unless said otherwise; no bar where nothing is promised."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    rounds: int
-    bar: float | None
-    reached: bool
 
 
 def make_order(file_bytes: int, block_bytes: int, passes: int) -> Order:
@@ -193,27 +180,6 @@ class Bench:
         return done.stdout.decode()
 
 
-def alternate(rounds: int, *sides: Callable[[], Run]) -> list[tuple[Run, ...]]:
-    """Run all sides in each round, in turning order; results in the order of the arguments."""
-    results = []
-    for number in range(rounds):
-        turn = [(i + number) % len(sides) for i in range(len(sides))]
-        runs = {i: sides[i]() for i in turn}
-        results.append(tuple(runs[i] for i in range(len(sides))))
-    return results
-
-
-def figure(name: str, values: list[float], *, at_least: float | None = None) -> Figure:
-    median = statistics.median(values)
-    reached = at_least is None or median >= at_least
-    return Figure(name, median, min(values), max(values), len(values), at_least, reached)
-
-
-def ceiling(name: str, values: list[float], *, at_most: float) -> Figure:
-    median = statistics.median(values)
-    return Figure(name, median, min(values), max(values), len(values), at_most, median <= at_most)
-
-
 def user_share(name: str, runs: list[Run]) -> Figure:
     """Of all runs together: the kernel counts in ticks, which are few in one cold run."""
     shares = [run.user_ns / (run.user_ns + run.system_ns) for run in runs]
@@ -242,10 +208,10 @@ def throughput(bench: Bench, options: argparse.Namespace, block: int) -> Iterato
         total_bytes = len(order.experts) * block
         title = f"{state}, {block:,} B"
         speeds = [total_bytes / our.wall_ns for our, _ in rounds]
-        yield figure(f"{title}: GB/s", speeds)
+        yield median_of(f"{title}: GB/s", speeds)
         ratios = [fio.wall_ns / our.wall_ns for our, fio in rounds]
-        yield figure(f"{title}: throughput / fio", ratios, at_least=THROUGHPUT_BAR)
-        yield figure(
+        yield at_least(THROUGHPUT_BAR, f"{title}: throughput / fio", ratios)
+        yield median_of(
             f"{title}: fio's CPU time / ours", [f.cpu_ns / our.cpu_ns for our, f in rounds]
         )
         yield user_share(f"{title}: user / CPU time", [our for our, _ in rounds])
@@ -270,29 +236,19 @@ def overhead(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
     def per_read_us(values: Iterable[int]) -> list[float]:
         return [value / reads / 1e3 for value in values]
 
-    yield figure(f"{title}: us of CPU time per read", per_read_us(r[0].cpu_ns for r in rounds))
+    yield median_of(f"{title}: us of CPU time per read", per_read_us(r[0].cpu_ns for r in rounds))
     above = per_read_us(r[0].cpu_ns - r[1].cpu_ns for r in rounds)
-    yield ceiling(f"{title}: us of CPU above plain pread", above, at_most=OVERHEAD_BAR_US)
+    yield at_most(OVERHEAD_BAR_US, f"{title}: us of CPU above plain pread", above)
     wall = per_read_us(r[0].wall_ns - r[1].wall_ns for r in rounds)
-    yield ceiling(f"{title}: us of wall above plain pread", wall, at_most=OVERHEAD_BAR_US)
-    yield figure(f"{title}: throughput / fio", [r[2].wall_ns / r[0].wall_ns for r in rounds])
-    yield figure(f"{title}: fio's CPU time / ours", [r[2].cpu_ns / r[0].cpu_ns for r in rounds])
+    yield at_most(OVERHEAD_BAR_US, f"{title}: us of wall above plain pread", wall)
+    yield median_of(f"{title}: throughput / fio", [r[2].wall_ns / r[0].wall_ns for r in rounds])
+    yield median_of(f"{title}: fio's CPU time / ours", [r[2].cpu_ns / r[0].cpu_ns for r in rounds])
     for kind, values in (
         ("CPU", per_read_us(r[3].cpu_ns - r[0].cpu_ns for r in rounds)),
         ("wall", per_read_us(r[3].wall_ns - r[0].wall_ns for r in rounds)),
     ):
         name = f"{title}: us of {kind} per record barrier of {RECORD_READS}"
-        yield figure(name, [value * RECORD_READS for value in values])
-
-
-def show(line: Figure) -> None:
-    verdict = (
-        "" if line.bar is None else f"bar {line.bar:g}  " + ("ok" if line.reached else "MISSED")
-    )
-    spread = f"{line.low:.3f} - {line.high:.3f}"
-    print(
-        f"{line.name:54} {line.value:9.3f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
-    )
+        yield median_of(name, [value * RECORD_READS for value in values])
 
 
 @contextmanager
@@ -318,24 +274,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def figures_of(bench: Bench, options: argparse.Namespace) -> Iterator[Figure]:
+    if options.only != "large":
+        yield from overhead(bench, options)
+    if options.only != "small":
+        for block in LARGE_BLOCKS:
+            yield from throughput(bench, options, block)
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    figures: list[Figure] = []
     with prepared(options) as bench:
-        if not options.json:
-            print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
-        lines = [overhead(bench, options)] if options.only != "large" else []
-        if options.only != "small":
-            lines += [throughput(bench, options, block) for block in LARGE_BLOCKS]
-        for line in (line for source in lines for line in source):
-            figures.append(line)
-            if not options.json:
-                show(line)
-    if options.json:
-        host = {"processors": os.cpu_count(), "load_average": os.getloadavg()}
-        document = {"options": vars(options), "host": host, "figures": [asdict(f) for f in figures]}
-        print(json.dumps(document))
-    return 0 if all(line.reached for line in figures) else 1
+        return tell(figures_of(bench, options), options)
 
 
 if __name__ == "__main__":

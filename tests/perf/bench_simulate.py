@@ -12,14 +12,12 @@ bar is missed.
 """
 
 import argparse
-import json
-import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import libcachesim
@@ -36,6 +34,7 @@ from pagetier.analysis.simulators import (
     simulate,
     sweep,
 )
+from tests.perf.figures import Figure, alternate, at_least, at_most, median_of, tell
 
 REQUESTS, OBJECTS = 4_000_000, 82_432
 DEFAULT_TABLE, FITTED_TABLE = 24, 18
@@ -54,19 +53,6 @@ FIGURE_BUDGETS = (8, 16, 32, 64, 96, 159, 224)
 FIGURE_POLICIES = ("static", "lfu", "lru", "belady")
 FIGURE_BAR_S = 10.0
 NEVER = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A line of the report: a median unless said otherwise; no bar where nothing is promised."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    rounds: int
-    bar: float | None
-    reached: bool
 
 
 def zipf(seed: int, requests: int, objects: int) -> NDArray[np.uint32]:
@@ -93,16 +79,14 @@ def cpu_s(function: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+def timed(function: Callable[[], object]) -> Callable[[], float]:
+    return lambda: cpu_s(function)
+
+
 def wall_s(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
-
-
-def figure(name: str, values: list[float], *, at_least: float | None = None) -> Figure:
-    median = statistics.median(values)
-    reached = at_least is None or median >= at_least
-    return Figure(name, median, min(values), max(values), len(values), at_least, reached)
 
 
 def events_of(ids: NDArray[np.uint32]) -> Events:
@@ -136,34 +120,29 @@ class Bench:
         for policy, (name, bar) in PEERS.items():
             if self.ours(policy) != self.theirs(name, FITTED_TABLE):
                 raise SystemExit(f"{policy} does not count what libCacheSim's {name} counts")
-            times = []
-            for number in range(rounds):
-                sides = [
-                    lambda policy=policy: self.ours(policy),
-                    lambda name=name: self.theirs(name, DEFAULT_TABLE),
-                    lambda name=name: self.theirs(name, FITTED_TABLE),
-                ]
-                turn = [(side + number) % 3 for side in range(3)]
-                took = {side: cpu_s(sides[side]) for side in turn}
-                times.append([took[side] for side in range(3)])
+            times = alternate(
+                rounds,
+                timed(partial(self.ours, policy)),
+                timed(partial(self.theirs, name, DEFAULT_TABLE)),
+                timed(partial(self.theirs, name, FITTED_TABLE)),
+            )
             title = f"{policy}, {self.experts:,} of {OBJECTS:,}"
-            yield figure(f"{title}: ns per request", [t[0] / REQUESTS * 1e9 for t in times])
-            yield figure(f"{title}: times libCacheSim", [t[1] / t[0] for t in times], at_least=bar)
-            yield figure(f"{title}: times it with a fitted table", [t[2] / t[0] for t in times])
+            yield median_of(f"{title}: ns per request", [t[0] / REQUESTS * 1e9 for t in times])
+            yield at_least(bar, f"{title}: times libCacheSim", [t[1] / t[0] for t in times])
+            yield median_of(f"{title}: times it with a fitted table", [t[2] / t[0] for t in times])
 
     def curve(self, rounds: int) -> Iterator[Figure]:
-        times = []
-        for _ in range(rounds):
-            ours = cpu_s(lambda: lru_curve(self.prepared))
-            fitted = cpu_s(lambda: self.theirs("LRU", FITTED_TABLE))
-            default = cpu_s(lambda: self.theirs("LRU", DEFAULT_TABLE))
-            times.append((ours, default, fitted))
-        title = "lru at all capacities"
-        yield figure(f"{title}: ns per request", [t[0] / REQUESTS * 1e9 for t in times])
-        yield figure(
-            f"{title}: times libCacheSim at one", [t[1] / t[0] for t in times], at_least=CURVE_BAR
+        times = alternate(
+            rounds,
+            timed(partial(lru_curve, self.prepared)),
+            timed(partial(self.theirs, "LRU", DEFAULT_TABLE)),
+            timed(partial(self.theirs, "LRU", FITTED_TABLE)),
         )
-        yield figure(f"{title}: times it with a fitted table", [t[2] / t[0] for t in times])
+        title = "lru at all capacities"
+        yield median_of(f"{title}: ns per request", [t[0] / REQUESTS * 1e9 for t in times])
+        ratios = [t[1] / t[0] for t in times]
+        yield at_least(CURVE_BAR, f"{title}: times libCacheSim at one", ratios)
+        yield median_of(f"{title}: times it with a fitted table", [t[2] / t[0] for t in times])
 
 
 def domain(seed: int) -> Events:
@@ -204,20 +183,7 @@ def whole_figure(rounds: int) -> Iterator[Figure]:
         sweep(cells)
 
     took = [wall_s(run) for _ in range(rounds)]
-    reached = statistics.median(took) <= FIGURE_BAR_S
-    name = "figure of 224 cells at E = 896: s"
-    median = statistics.median(took)
-    yield Figure(name, median, min(took), max(took), rounds, FIGURE_BAR_S, reached)
-
-
-def show(line: Figure) -> None:
-    verdict = (
-        "" if line.bar is None else f"bar {line.bar:g}  " + ("ok" if line.reached else "MISSED")
-    )
-    spread = f"{line.low:.2f} - {line.high:.2f}"
-    print(
-        f"{line.name:58} {line.value:8.2f}  ({spread:>17}, n={line.rounds})  {verdict}", flush=True
-    )
+    yield at_most(FIGURE_BAR_S, "figure of 224 cells at E = 896: s", took)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -231,21 +197,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    figures: list[Figure] = []
-    if not options.json:
-        print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         bench = Bench(Path(name) / "zipf.oracleGeneral.bin", options.experts)
-        sources = [bench.policies(options.rounds), bench.curve(options.rounds)]
-        for line in (line for source in [*sources, whole_figure(3)] for line in source):
-            figures.append(line)
-            if not options.json:
-                show(line)
-    if options.json:
-        host = {"processors": os.cpu_count(), "load_average": os.getloadavg()}
-        document = {"options": vars(options), "host": host, "figures": [asdict(f) for f in figures]}
-        print(json.dumps(document))
-    return 0 if all(line.reached for line in figures) else 1
+        sources = (bench.policies(options.rounds), bench.curve(options.rounds), whole_figure(3))
+        return tell(chain.from_iterable(sources), options)
 
 
 if __name__ == "__main__":
