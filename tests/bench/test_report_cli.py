@@ -94,7 +94,7 @@ def test_the_document_of_one_directory_keeps_its_shape(make_results: MakeResults
     assert cell["device_bytes_per_iteration"] == pytest.approx(3 * GB)
     assert cell["iteration_s"]["median"] == pytest.approx(1.0)
     keys = [section["key"] for section in document["sections"]]
-    assert keys == ["validity", "capacity", "drift", "placement", "checklist"]
+    assert keys == ["validity", "capacity", "ledger", "drift", "placement", "checklist"]
     assert document["problems"] == []
 
 
