@@ -46,8 +46,9 @@ class RoutedModel:
         geometry = read_geometry(model)
         if model.top_k is None:
             raise InputError(
-                f"{model.source}: does not say how many experts a token uses (expert_used_count); "
-                "convert the model again"
+                f"{model.source}: has no number of experts that a token uses in every layer "
+                "(expert_used_count); convert the model again, unless its layers use different "
+                "numbers: those cannot be captured"
             )
         name = model.name or path.stem
         return cls(name, geometry.layers, geometry.num_experts, model.top_k)

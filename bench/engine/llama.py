@@ -95,6 +95,7 @@ class Engine:
         try:
             self._model = self._load()
             self._context = self._open()
+            self._require_decoder()
         except BaseException:
             self.close()
             raise
@@ -220,6 +221,16 @@ class Engine:
                 f"{self._loading.context_tokens} tokens{self._library.reason()}; ask for fewer"
             )
         return context
+
+    def _require_decoder(self) -> None:
+        """llama.cpp computes tokens of others too, each of them as if no other had come before."""
+        api = self._library.api
+        if api.llama_get_memory(self._context) and not api.llama_model_is_diffusion(self._model):
+            return
+        raise InputError(
+            f"{self._path}: is a model of architecture {self.facts.architecture}, which does not "
+            "write one token after the other: there is nothing to decode; name a model that does"
+        )
 
     @property
     def _vocabulary(self) -> Any:

@@ -26,6 +26,7 @@ class PromptTap:
         self._num_layers: Final = len(layers)
         self._layer_of: Final = {f"{CHOICE}-{layer}": at for at, layer in enumerate(layers)}
         self._in_prompt = False
+        self._last: int | None = None
         self._asked: list[NDArray[np.uint32]] = []
 
     def wants(self, name: str) -> bool:
@@ -37,13 +38,22 @@ class PromptTap:
         if not self._in_prompt:
             self._router.take(name, values)
             return
-        first = self._layer_of[name] * self._num_experts
+        layer = self._layer_of[name]
+        if self._chose_again(layer):
+            return
+        first = layer * self._num_experts
         # The engine goes through the experts of a batch by their number.
         self._asked.append((np.unique(values) + first).astype(np.uint32))
+
+    def _chose_again(self, layer: int) -> bool:
+        """As `RouterTap` tells; of one layer alone, the next choice is that of another batch."""
+        last, self._last = self._last, layer
+        return last == layer and self._num_layers > 1
 
     def begin_prompt(self) -> None:
         """A new request: what was kept of the last one is forgotten."""
         self._in_prompt = True
+        self._last = None
         self._asked.clear()
         self._router.begin_prompt()
 

@@ -5,6 +5,9 @@ llama.cpp names the tensors of layer 3 ``ffn_moe_topk-3`` (ids, likeliest first)
 ``ffn_moe_weights-3`` (what the experts' outputs are multiplied by), the latter again after each
 step that changes them (llm_graph_context::build_moe_ffn in llama-graph.cpp).  The prompt is
 computed by the same graph, many tokens at once, and is no part of a trace.
+
+Of GroveMoE a layer routes twice under one name: to its experts, then with the same router to its
+chunk experts, which are no part of a pool.  The first choice of a layer is the one that counts.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ from pagetier.analysis.errors import CapabilityError
 __all__ = ["RouterTap", "Routes"]
 
 CHOICE: Final = "ffn_moe_topk"
-# In the order in which they are computed: the last one counts.
+# In the order in which they are computed: the last one of a choice counts.
 WEIGHTS: Final = (
     "ffn_moe_weights",
     "ffn_moe_weights_softmax",
@@ -49,6 +52,7 @@ class RouterTap:
         self._decoding = False
         self._step: dict[int, NDArray[np.generic]] = {}
         self._step_weights: dict[int, NDArray[np.generic]] = {}
+        self._chose_again: set[int] = set()
         self._experts: list[NDArray[np.generic]] = []
         self._weights: list[NDArray[np.generic]] = []
 
@@ -58,16 +62,25 @@ class RouterTap:
 
     def take(self, name: str, values: NDArray[np.generic]) -> None:
         """One layer's ids or weights."""
+        if name not in self._choices:
+            layer = self._weighings[name]
+            if layer not in self._chose_again:
+                self._step_weights[layer] = self._row(name, values)
+            return
+        layer = self._choices[name]
+        if layer in self._step:
+            self._chose_again.add(layer)
+        else:
+            self._step[layer] = self._row(name, values)
+
+    def _row(self, name: str, values: NDArray[np.generic]) -> NDArray[np.generic]:
         if values.size != self._top_k:
             raise CapabilityError(
                 f"{name} has {values.size} elements where a token has {self._top_k} experts: this "
                 "llama.cpp routes in a way that this pagetier does not know; install "
                 "llama-cpp-python 0.3.36"
             )
-        if name in self._choices:
-            self._step[self._choices[name]] = values.reshape(-1)
-        else:
-            self._step_weights[self._weighings[name]] = values.reshape(-1)
+        return values.reshape(-1)
 
     def begin_prompt(self) -> None:
         """A new request: what was collected of the last one is forgotten."""
@@ -80,6 +93,7 @@ class RouterTap:
         self._decoding = True
         self._step.clear()
         self._step_weights.clear()
+        self._chose_again.clear()
 
     def end_decode(self) -> None:
         """All layers have chosen; CapabilityError for one that was not seen."""

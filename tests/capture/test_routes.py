@@ -6,7 +6,7 @@ sums of these sizes can differ.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -20,6 +20,7 @@ from pagetier.bench.engine.llama import Engine, Loading, Sampling
 from pagetier.bench.engine.prompts import Prompt
 from pagetier.bench.engine.tap import RouterTap
 from tests.capture.models import SMALL, domain_tokens
+from tests.capture.taps import Array, FullTap
 
 pytestmark = pytest.mark.capture
 
@@ -28,37 +29,13 @@ DRAWN = Sampling(1.0, seed=11)
 STEPS = 24
 PROMPT = domain_tokens(SMALL, 0, 9)
 ROUNDING = 1e-4
-Array = NDArray[np.generic]
-
-
-@dataclass(slots=True)
-class FullTap:
-    """Keeps every computation of the routers: inputs, logits, ids and weights of all tokens."""
-
-    computed: list[dict[str, Array]] = field(default_factory=list)
-
-    def wants(self, name: str) -> bool:
-        kind = name.partition("-")[0]
-        return kind in ("ffn_norm", "ffn_moe_logits", "ffn_moe_topk", "ffn_moe_weights_norm")
-
-    def take(self, name: str, values: Array) -> None:
-        # The engine names views after the tensor they show; the first is the tensor.
-        self.computed[-1].setdefault(name, values)
-
-    def begin_prompt(self) -> None:
-        self.computed.append({})
-
-    def begin_decode(self) -> None:
-        self.computed.append({})
-
-    def end_decode(self) -> None:
-        pass
+KINDS = ("ffn_norm", "ffn_moe_logits", "ffn_moe_topk", "ffn_moe_weights_norm")
 
 
 @pytest.fixture(scope="module")
 def computed(small: Path) -> list[dict[str, Array]]:
     """The prompt, then each decode."""
-    tap = FullTap()
+    tap = FullTap(KINDS)
     with Engine(small, LOADING, tap) as engine:
         engine.generate(PROMPT, STEPS, DRAWN)
     return tap.computed

@@ -58,7 +58,6 @@ def read_gguf(path: Path) -> Model:
     architecture = _text(fields, "general.architecture")
     counts = {name: _count(fields, f"{architecture}.{name}") for name in _COUNTS}
     source = str(folder / names[0])
-    layers, further = counts["block_count"], counts["nextn_predict_layers"] or 0
     return Model(
         source=source,
         format="gguf",
@@ -71,10 +70,13 @@ def read_gguf(path: Path) -> Model:
         # 0 is what converters write for dense models.
         num_experts=counts["expert_count"] or None,
         top_k=counts["expert_used_count"] or None,
-        routed_layers=None if layers is None else layers - further,
+        routed_layers=_routed_layers(architecture, counts, shards),
     )
 
 
+# Converted with nextn_predict_layers and without these blocks, which block_count leaves out then
+# (llama_model_deepseek4::load_arch_hparams).
+_CLAIMS_HEADS: Final = "deepseek4"
 _COUNTS: Final = (
     "block_count",
     "nextn_predict_layers",
@@ -144,6 +146,21 @@ def _check_split(folder: Path, shards: list[_Shard]) -> None:
             f"{folder / shards[0].file.name}: the shards hold {found} tensors and {expected} by "
             "their header; they are of different models, so download them again"
         )
+
+
+def _routed_layers(
+    architecture: str | None, counts: dict[str, int | None], shards: list[_Shard]
+) -> int | None:
+    """The first block that predicts further tokens, or the number of blocks."""
+    layers, further = counts["block_count"], counts["nextn_predict_layers"] or 0
+    if layers is None:
+        return None
+    head = f"blk.{layers - further}.nextn.eh_proj.weight"
+    if architecture == _CLAIMS_HEADS and not any(
+        tensor.name == head for shard in shards for tensor in shard.header.tensors
+    ):
+        return layers
+    return layers - further
 
 
 def _tensors(shards: list[_Shard]) -> Iterator[Tensor]:
