@@ -109,7 +109,9 @@ def test_a_quiet_replay_is_explained_and_its_sources_agree(tmp_path: Path) -> No
     assert of_pass(cell, "first") == 0, "the warm-up pass reads all that the plan reads"
     # What reclaim takes from an extent while it is read is a refault, too, and over-read here.
     own = of_pass(cell, "repeat") + of_pass(cell, "over_read")
-    assert cell["ledger_evidence"]["refault_bytes"] <= own
+    # memory.stat may lag by 64 pages a CPU (mm/memcontrol.c, memcg_vmstats_needs_flush).
+    lag = 64 * (os.cpu_count() or 1) * os.sysconf("SC_PAGE_SIZE")
+    assert cell["ledger_evidence"]["refault_bytes"] <= own + lag
 
 
 def test_a_second_reader_is_found_named_and_rejects_the_cell(tmp_path: Path) -> None:
