@@ -157,6 +157,25 @@ def test_time_to_live_is_a_remark_where_nothing_is_reclaimed(amend: Amend) -> No
     assert [label for label in verdict.labels if "min_ttl_ms is 1000" in label]
 
 
+def test_reads_that_io_stat_lost_are_a_remark_where_the_device_has_them(amend: Amend) -> None:
+    """Of 250 MB that process and device agree on; a race of cgroup v2 alone, which never adds."""
+    second = amend(("enforced", "facts"), {"cgroup_version": "v2"})
+
+    def counted(scope: int, base: Cell = second) -> Cell:
+        return amend(("measured", "after", "scope", "io", "254:0"), 37 + 800 * MB + scope, base)
+
+    verdict = judge(counted(200 * MB))
+    assert verdict.reasons == ()
+    (label,) = [label for label in verdict.labels if "io.stat" in label]
+    assert "in the measured pass: it counted 200 MB of the 250 MB" in label
+    assert judge(counted(250 * MB)).labels == judge(second).labels
+    # The process may run elsewhere, the scope may hold another: neither is that race.
+    assert judge(counted(0)).state == judge(counted(300 * MB)).state == "rejected"
+    assert judge(counted(200 * MB, amend(("enforced", "facts"), {}))).state == "rejected"
+    apart = ("measured", "after", "device", "sectors_read"), (7 * 512 + 1300 * MB) // 512
+    assert "the scope 200 MB" in " ".join(judge(amend(*apart, base=counted(200 * MB))).reasons)
+
+
 def test_a_fault_in_the_middle_of_a_pass_is_seen(cell: Cell, amend: Amend) -> None:
     """A counter that fell and rose again, as after a reset between two samples."""
     sample = cell.passes["measured"].samples[0]
