@@ -64,7 +64,8 @@ def _add_pass(
     if mode in _PREFILL_MODES:
         return False
     if mode != _DECODE:
-        raise fail(f"is of mode {mode!r:.40}: record without speculation and mixed batches")
+        shown = mode if type(mode) is int else f"no number ({type(mode).__name__})"
+        raise fail(f"is of mode {shown}: record without speculation and mixed batches")
     if not isinstance(positions, list) or not {*map(type, positions)} <= {int}:
         raise fail("has no token positions: record with a newer SGLang")
     chosen = as_ids(file.array(ids), "ltk", fail)

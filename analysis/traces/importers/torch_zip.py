@@ -159,7 +159,7 @@ class _Machine:
         self._stack.append(_Name(argument))
 
     def _stack_global(self, argument: Any) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
+        name, module = self._as(str, self._stack.pop()), self._as(str, self._stack.pop())
         self._stack.append(_Name(f"{module} {name}"))
 
     def _put(self, argument: int) -> None:
@@ -201,11 +201,11 @@ class _Machine:
 
     def _setitem(self, argument: Any) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        self._as(dict, self._stack[-1])[key] = value
+        self._as(dict, self._stack[-1])[_plain_key(key)] = value
 
     def _setitems(self, argument: Any) -> None:
         items = self._since_mark()
-        pairs = zip(items[::2], items[1::2], strict=True)
+        pairs = zip(map(_plain_key, items[::2]), items[1::2], strict=True)
         self._as(dict, self._stack[-1]).update(pairs)
 
     def _as(self, kind: type, value: Any) -> Any:
@@ -220,8 +220,8 @@ class _Machine:
                 if kind not in _DTYPES or not key.isalnum():
                     raise _Refused(f"a tensor of {name}")
                 self._stack.append(_Storage(key, _DTYPES[kind]))
-            case other:
-                raise _Refused(f"a reference that is no tensor ({other!r:.60})")
+            case _:
+                raise _Refused("a reference that is no tensor")
 
     def _reduce(self, argument: Any) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
@@ -242,13 +242,20 @@ class _Machine:
                 raise _Refused("a call of no name")
 
 
+def _plain_key(key: Any) -> Any:
+    """Values may hold one another many times over: to hash or show them takes 2^n steps."""
+    if type(key) not in (str, int):
+        raise _Refused(f"a {type(key).__name__} as a key")
+    return key
+
+
 def _tensor(
     storage: _Storage, offset: int, shape: tuple[Any, ...], stride: tuple[Any, ...]
 ) -> Tensor:
     numbers = (offset, *shape, *stride)
     plain = all(type(number) is int and 0 <= number < 2**62 for number in numbers)
     if not plain or len(shape) != len(stride) or len(shape) > _MAX_DIMENSIONS:
-        raise _Refused(f"a tensor of shape {shape!r:.60}")
+        raise _Refused("a tensor of no shape")
     return Tensor(storage, offset, shape, stride)
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import sys
+import tracemalloc
 import types
 import zipfile
 from collections import OrderedDict
@@ -179,7 +180,7 @@ def test_counts_are_refused(
         ),
         (
             {"topk_ids_of_layer": Tensor(np.zeros((1, 1, 1), np.int32), (0, 0, -1))},
-            "a tensor of shape",
+            "a tensor of no shape",
         ),
     ],
 )
@@ -204,6 +205,50 @@ def test_a_tensor_that_claims_to_be_huge(
     recorded["records"][1]["topk_ids_of_layer"] = small
     monkeypatch.setattr(np, "ascontiguousarray", lambda array: np.zeros(1, np.int32))
     assert "reaches beyond its storage" in fails(write("a.pt", save(recorded, monkeypatch)))
+
+
+# A pair of the same value twice, twenty times over: small in memory, a million leaves when shown.
+NESTED = b"\x88" + b"q\x00h\x00\x86" * 20
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (b"\x88" * 32 + b"\x93" * 24, "a bool where a str should be"),
+        (b"}" + NESTED + b"\x88s", "a tuple as a key"),
+        (b"}(" + NESTED + b"\x88u", "a tuple as a key"),
+        (NESTED + b"Q", "a reference that is no tensor"),
+        (
+            b"ctorch._utils\n_rebuild_tensor_v2\n("
+            b"(X\x07\x00\x00\x00storagectorch\nIntStorage\nX\x01\x00\x00\x000tQ"
+            b"K\x00" + NESTED + b")tR",
+            "a tensor of no shape",
+        ),
+        (
+            b"}X\x07\x00\x00\x00records]}(X\x0c\x00\x00\x00forward_mode"
+            + NESTED
+            + b"X\x11\x00\x00\x00"
+            b"topk_ids_of_layerctorch._utils\n_rebuild_tensor_v2\n("
+            b"(X\x07\x00\x00\x00storagectorch\nIntStorage\nX\x01\x00\x00\x000tQ"
+            b"K\x00))tRuas",
+            "is of mode no number (tuple)",
+        ),
+    ],
+    ids=["name", "key", "keys", "reference", "shape", "mode"],
+)
+def test_a_value_that_holds_itself_many_times_over_is_never_shown(
+    fails: Fails, write: Write, program: bytes, message: str
+) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("recorder/data.pkl", b"\x80\x02" + program + b".")
+    path = write("a.pt", content.getvalue())
+    tracemalloc.start()
+    try:
+        assert message in fails(path)
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
 
 
 class Evil:
