@@ -108,6 +108,13 @@ class _Requests:
     def _routes_of(
         self, number: int, rows: list[tuple[int, Array]], mapping: Int64 | None
     ) -> Routes:
+        first, like = rows[0]
+        for index, row in rows:
+            if row.shape != like.shape:
+                raise self._source.error(
+                    f"record {index} has ids of {_shown(row)}, record {first} of {_shown(like)}:"
+                    " the file is damaged, or of several models"
+                )
         ids = np.stack([row for _, row in rows])
         path = self._source.path
         if mapping is not None:
@@ -121,6 +128,11 @@ class _Requests:
             f"request-{number}",
             Geometry(top_k=_top_k(ids)),
         )
+
+
+def _shown(ids: Array) -> str:
+    layers, choices = ids.shape
+    return f"{layers} layers x {choices} choices"
 
 
 def _top_k(ids: Array) -> int | None:

@@ -174,6 +174,8 @@ def test_counts_are_refused(
         ({"positions": None}, "record 1 has no token positions"),
         ({"positions": [1, 2]}, "record 1 has 2 positions for 1 tokens"),
         ({"topk_ids_of_layer": Tensor(np.zeros((2, 2), np.int32))}, "record 1 has 2 axes"),
+        ({"topk_ids_of_layer": Tensor(np.zeros((9, 1, 8), np.int32))}, "record 1 of 9 layers x 8"),
+        ({"topk_ids_of_layer": Tensor(np.zeros((3, 1, 9), np.int32))}, "record 1 of 3 layers x 9"),
         (
             {"topk_ids_of_layer": Tensor(np.zeros((3, 1, 8), np.int32), (8, 8, 999))},
             "reaches beyond its storage",
