@@ -304,9 +304,9 @@ def _counts_disagree(cell: Cell, limits: Limits) -> Iterator[str]:
 def _scope_lost_reads(cell: Cell, replay: Pass, limits: Limits) -> bool:
     """Whether io.stat alone is short, of what process and device agree on.
 
-    A flush between two stores of blk_cgroup_bio_start (block/blk-cgroup.c, since 6.2: llist_add,
-    then lqueued) leaves the counts of a CPU marked as queued and in no queue: what that CPU reads
-    for the scope is never counted again.  Seen on 6.12: 677 MB of 2.95 GB.
+    Seen on 6.12: 677 MB of 2.95 GB, standing still for seconds while the device read on.  It would
+    follow from a flush between two stores of blk_cgroup_bio_start (block/blk-cgroup.c, since 6.2:
+    llist_add, then lqueued), which leaves a CPU's counts marked as queued and in no queue.
     """
     device, scope = device_read_bytes(replay), scope_read_bytes(replay)
     process = process_read_bytes(replay)

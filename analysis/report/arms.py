@@ -88,8 +88,7 @@ class Arm:
         return Spread.of(self.values(figure))
 
     def median(self, figure: FigureOf) -> float | None:
-        spread = self.spread(figure)
-        return None if spread is None else spread.median
+        return self.median_of(lambda point: figure(point.facts))
 
     def median_of(self, figure: Callable[[Point], float | None]) -> float | None:
         """The median of a figure that needs the whole cell."""
